@@ -1,0 +1,53 @@
+# `make help` lists what there is. Everything runs in .venv, which is made when it is needed.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+EXTRAS := torch,numba,report,gpu-proof,dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# A strict editable install links file by file, so it is repeated when a file comes or goes.
+EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
+SOURCES := find src reference implementations -type f ! -name '*.pyc'
+
+# Backends that must be usable here: a skip cannot hide a broken install.
+export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu
+
+.PHONY: help check test lint unit ratios matrix install clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+check: install  ## is every backend of this machine right? (sets itself up; prints the matrix)
+	@$(BIN)/python -m demopool backends
+	@$(BIN)/python -m demopool check
+
+test: install lint unit  ## formatter, linter, types and all tests (sets itself up)
+
+lint: install  ## formatter check, linter and type check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p demopool
+
+unit: install  ## the tests alone
+	$(BIN)/python -m pytest
+
+ratios: install  ## speed and memory of numpy:cpu against plain SciPy, as ratios in one run
+	$(BIN)/python benchmarks/ratios.py
+
+matrix: install  ## write the support matrix into README.md
+	$(BIN)/python -m demopool backends --matrix --write README.md
+
+install: .venv/ready  ## the environment, with every CPU backend and what proves GPU code
+	@$(SOURCES) | sort > .venv/files.now; \
+	cmp -s .venv/files.now .venv/files || \
+	{ $(PIP) install --no-deps $(EDITABLE) . && mv .venv/files.now .venv/files; }
+
+.venv/ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv (one to three minutes the first time) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) install --constraint constraints.txt setuptools
+	@$(PIP) install --constraint constraints.txt $(EDITABLE) '.[$(EXTRAS)]'
+	@$(SOURCES) | sort > .venv/files
+	@touch $@
+
+clean:  ## remove the environment and everything built
+	rm -rf .venv build *.egg-info src/*.egg-info

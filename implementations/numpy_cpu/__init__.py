@@ -1,0 +1,62 @@
+"""numpy:cpu, NumPy arrays with SciPy's BLAS, LAPACK and FFT. This file imports neither."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from demopool.contract import Capability, Implementation, Probe, Specification
+from demopool.measurement.fingerprint import processor
+from demopool.routes import ROUTES
+from demopool.vocabulary import State
+
+_FLOATS = ("float32", "float64")
+
+
+def _dtypes(operation: str) -> tuple[str, ...]:
+    """float16 features are converted to float32, exactly. A matrix rounded to float16 is no longer
+    positive semi-definite, so it is not a valid A."""
+    return _FLOATS if operation == "matrix_power" else ("float16", *_FLOATS)
+
+
+_CAPABILITIES = tuple(
+    Capability(route.operation, route.name, route.orders, _dtypes(route.operation))
+    for route in ROUTES
+)
+
+
+def _probe(device: str) -> Probe:
+    try:
+        versions = {name: version(name) for name in ("numpy", "scipy")}
+    except PackageNotFoundError as missing:
+        return Probe(
+            State.UNAVAILABLE,
+            reason=f"{missing.name} is not installed",
+            install=f"pip install {missing.name}",
+        )
+    return Probe(State.OK, device=processor(), versions=versions)
+
+
+def _recognise(array: Any) -> str | None:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.ndarray):
+        return None
+    # A masked array says that some values are not there; taking them all would be wrong.
+    return None if isinstance(array, numpy.ma.MaskedArray) else "cpu"
+
+
+def _load(device: str) -> Implementation:
+    from .implementation import NumpyImplementation
+
+    return NumpyImplementation()
+
+
+SPECIFICATION = Specification(
+    library="numpy",
+    devices=("cpu",),
+    probe=_probe,
+    capabilities=_CAPABILITIES,
+    load=_load,
+    recognise=_recognise,
+)

@@ -1,0 +1,174 @@
+"""Matrix powers on NumPy arrays.
+
+Every route through eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``. The power is
+then one symmetric product, and its Tensor Sketch is the plain sum of the sketches of F's rows,
+because a sketch is quadratic in its vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from array_api_compat import numpy as xp
+from demopool.implementations.shared import roots
+from scipy import linalg
+
+from . import blas, sketch
+from .blas import Array
+
+# What counts as zero, in units of eps times the largest value. Measured on real VGG-16 features
+# (n = 196 and 784, d = 512, float32, p = 0.1, 0.3, 0.5; true rank known from float64): rounded
+# zeros come out at up to 1 for eigenvalues and 3 for singular values. The usual rule, max(n, d),
+# throws away a third of the true spectrum of such features and costs 10 to 30 times the error.
+EIGENVALUE_CUT = 1.0
+SINGULAR_VALUE_CUT = 3.0
+
+Factor = Callable[[Array, float], Array]
+Root = Callable[[Array], Array]
+
+
+def _eigh_factor(image: Array, p: float) -> Array:
+    """Eigenvectors of the d x d matrix A."""
+    n, d = image.shape
+    A = blas.outer(image, np.empty((d, d), dtype=image.dtype))
+    return _factor_of_matrix(A, p, min(n, d))
+
+
+def _factor_of_matrix(A: Array, p: float, rank: int) -> Array:
+    """From the lower triangle of A, which is overwritten."""
+    values, vectors = _eigh(A)
+    return _scaled_rows(vectors.T, values, p / 2, rank, EIGENVALUE_CUT)
+
+
+def _gram_factor(image: Array, p: float) -> Array:
+    """Eigenvectors of the n x n Gram matrix: ``A^p = X^T U diag(l^(p-1)) U^T X``."""
+    n, d = image.shape
+    G = blas.gram(image, np.empty((n, n), dtype=image.dtype))
+    values, vectors = _eigh(G)
+    rows = blas.product(np.ascontiguousarray(vectors.T), image)
+    return _scaled_rows(rows, values, (p - 1) / 2, min(n, d), EIGENVALUE_CUT)
+
+
+def _svd_factor(image: Array, p: float) -> Array:
+    """Right singular vectors of X: A is never formed, so its rounding is never amplified."""
+    n, d = image.shape
+    # X^T is the same memory column by column; its left vectors are X's right ones.
+    vectors, singular, _ = linalg.svd(image.T, full_matrices=False, check_finite=False)
+    return _scaled_rows(vectors.T, singular, p, min(n, d), SINGULAR_VALUE_CUT)
+
+
+def _scaled_rows(rows: Array, values: Array, exponent: float, rank: int, cut: float) -> Array:
+    """``values ** exponent * rows`` without the rows whose value cannot be told from zero.
+
+    Kept, a rounding error of size eps would enter A^p as eps^p, and in the gram route as a
+    division by almost zero. At most ``rank`` values can be real; of those, one at or below
+    ``cut * eps`` times the largest is taken for zero.
+    """
+    largest_first = np.argsort(values)[::-1][:rank]
+    kept = largest_first[values[largest_first] > cut * np.finfo(values.dtype).eps * values.max()]
+    factor = np.ascontiguousarray(rows[kept])
+    factor *= (values[kept] ** exponent)[:, np.newaxis]
+    return factor
+
+
+def _eigh(S: Array) -> tuple[Array, Array]:
+    """Ascending eigenvalues and eigenvectors (as columns) from the lower triangle, overwritten.
+
+    SciPy works in the dtype given; NumPy's ``eigh`` would compute float32 in float64.
+    """
+    found: tuple[Array, Array] = linalg.eigh(
+        S.T, lower=False, overwrite_a=True, check_finite=False, driver="evd"
+    )
+    return found
+
+
+def _inverse(M: Array) -> Array:
+    if M.ndim > 2:
+        return np.stack([_inverse(one) for one in M]) if len(M) else M
+    inverse: Array = linalg.inv(M, check_finite=False)
+    return inverse
+
+
+def _newton(A: Array) -> Array:
+    return roots.newton(A, xp=xp, inverse=_inverse, product=blas.product)
+
+
+def _newton_schulz(A: Array) -> Array:
+    return roots.newton_schulz(A, xp=xp, product=blas.product)
+
+
+def _polar(A: Array) -> Array:
+    return roots.polar(A, xp=xp, product=blas.product, to_rounding=True)
+
+
+_FACTORS: dict[str, Factor] = {"eigh": _eigh_factor, "gram": _gram_factor, "svd": _svd_factor}
+_ROOTS: dict[str, Root] = {"newton": _newton, "newton-schulz": _newton_schulz, "polar": _polar}
+
+
+def _power_of_features(route: str) -> Callable[..., Array]:
+    def power(X: Array, *, p: float) -> Array:
+        d = X.shape[-1]
+        powers = np.empty((*X.shape[:-2], d, d), dtype=blas.working_dtype(X))
+        for index, image in blas.images(X):
+            if route in _FACTORS:
+                blas.outer(_factor(route, image, p), powers[index])
+                blas.mirror(powers[index])
+            else:
+                blas.outer(image, powers[index])
+                powers[index] = _ROOTS[route](blas.mirror(powers[index]))
+        return powers
+
+    return power
+
+
+def _power_of_matrices(route: str) -> Callable[..., Array]:
+    def matrix_power(A: Array, *, p: float) -> Array:
+        powers = np.empty(A.shape, dtype=blas.working_dtype(A))
+        for index, matrix in blas.images(A):
+            if route == "eigh":
+                factor = _or_nan(_factor_of_matrix, np.array(matrix), p, len(matrix))
+                blas.mirror(blas.outer(factor, powers[index]))
+            else:
+                powers[index] = _ROOTS[route](matrix)
+        return powers
+
+    return matrix_power
+
+
+def _sketch_of_power(route: str) -> Callable[..., Array]:
+    vectors, _, how = route.partition("+")
+
+    def power_sketch(X: Array, prepared: sketch.PreparedHashes, *, p: float) -> Array:
+        sketches = np.empty((*X.shape[:-2], prepared.hashes.k), dtype=blas.working_dtype(X))
+        for index, image in blas.images(X):
+            if how == "fft":
+                factor = _factor(vectors, image, p)
+                sketches[index] = sketch.pool_fft(factor, prepared, None)
+            else:
+                matrix = OF_FEATURES[vectors](image, p=p)
+                sketches[index] = sketch.sketch_of_matrices(matrix, prepared)
+        return sketches
+
+    return power_sketch
+
+
+def _factor(route: str, image: Array, p: float) -> Array:
+    return _or_nan(_FACTORS[route], image, p)
+
+
+def _or_nan(factor: Callable[..., Array], matrix: Array, *arguments: Any) -> Array:
+    """LAPACK refuses NaN and infinities; operations do not read values, so NaN in is NaN out."""
+    try:
+        return factor(matrix, *arguments)
+    except (linalg.LinAlgError, ValueError):
+        return np.full((1, matrix.shape[1]), np.nan, dtype=matrix.dtype)
+
+
+OF_FEATURES = {route: _power_of_features(route) for route in (*_FACTORS, *_ROOTS)}
+OF_MATRICES = {route: _power_of_matrices(route) for route in ("eigh", *_ROOTS)}
+SKETCHED = {
+    **{f"{route}+fft": _sketch_of_power(f"{route}+fft") for route in _FACTORS},
+    **{f"{route}+moment": _sketch_of_power(f"{route}+moment") for route in OF_FEATURES},
+}

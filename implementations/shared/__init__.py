@@ -1,0 +1,1 @@
+"""Array-level code that several libraries share, written once on a namespace."""

@@ -1,0 +1,40 @@
+"""The paper's equations in plain NumPy float64: short, slow, and the only judge.
+
+Every function takes one image ``X`` of shape ``(n, d)``, whose rows are the feature vectors
+``x_i``, or any number of independent images ``(..., n, d)``. Nothing here is optimised: the code
+is meant to be read next to the paper,
+
+    T.-Y. Lin, S. Maji, P. Koniusz. Second-order Democratic Aggregation. ECCV 2018.
+
+Read in this order: :mod:`.democratic` (Section 3.1, Algorithm 1), :mod:`.pooling` (Section 3),
+:mod:`.sketching` (Section 3.1, Proposition 3), :mod:`.powers` (Section 3.2),
+:mod:`.spectra` (Section 3.2, Propositions 4 and 5), :mod:`.descriptors` (all of it together).
+
+Input of any real dtype is taken as float64. Feature norms between 1e-70 and 1e70 keep the
+kernel, which grows with their fourth power, inside the range of float64.
+"""
+
+from .democratic import kernel, weights
+from .descriptors import describe
+from .pooling import normalize, pool
+from .powers import matrix_power, power
+from .sketching import count_sketch, pool_sketch, power_sketch, sketch
+from .spectra import Bounds, bounds, contributions, spectrum
+
+__all__ = [
+    "Bounds",
+    "bounds",
+    "contributions",
+    "count_sketch",
+    "describe",
+    "kernel",
+    "matrix_power",
+    "normalize",
+    "pool",
+    "pool_sketch",
+    "power",
+    "power_sketch",
+    "sketch",
+    "spectrum",
+    "weights",
+]

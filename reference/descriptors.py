@@ -1,0 +1,43 @@
+"""The whole way from features to a descriptor, as the paper evaluates it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .democratic import weights
+from .pooling import normalize as normalize_descriptor
+from .pooling import pool
+from .powers import power
+from .sketching import pool_sketch, power_sketch
+
+
+def describe(
+    X: ArrayLike,
+    descriptor: str,
+    *,
+    gamma: float = 0.5,
+    tau: float = 0.5,
+    iterations: int = 10,
+    p: float = 0.5,
+    order: int = 2,
+    hashes: Any = None,
+    normalize: str = "signed-sqrt-l2",
+) -> NDArray[Any]:
+    """One vector per image, ``(..., n, d) -> (..., D)``.
+
+    ``sum``, ``democratic`` and ``power`` give the d x d matrix row by row (D = d^2), or the pooled
+    vector for ``order=1`` (D = d); their ``sketched-`` twins take ``hashes`` and give D = k.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    sketched = descriptor.startswith("sketched-")
+    method = descriptor.removeprefix("sketched-")
+    a = None
+    if method == "democratic":
+        a = weights(X, gamma=gamma, tau=tau, iterations=iterations, order=order)
+    if sketched:
+        v = power_sketch(X, hashes, p=p) if method == "power" else pool_sketch(X, hashes, a)
+    else:
+        v = power(X, p=p) if method == "power" else pool(X, a, order=order)
+        v = v.reshape(*X.shape[:-2], X.shape[-1] ** order)
+    return normalize_descriptor(v, kind=normalize)

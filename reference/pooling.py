@@ -1,0 +1,42 @@
+"""Weighted pooling (Section 3) and the final normalisation (Section 4.1)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def pool(X: ArrayLike, a: ArrayLike | None = None, *, order: int = 2) -> NDArray[Any]:
+    r"""Weighted aggregation of the features; ``a=None`` is sum pooling.
+
+    Second order: :math:`A = \sum_i a_i x_i x_i^T = X^T \mathrm{diag}(a) X`, symmetric.
+    First order: :math:`v = \sum_i a_i x_i`.
+
+    Shapes: ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.
+    Complexity: O(n d^2) time and O(d^2) memory beyond the input, or O(n d) and O(d).
+    """
+    X = np.asarray(X, dtype=np.float64)
+    a = np.ones(X.shape[:-1]) if a is None else np.asarray(a, dtype=np.float64)
+    weighted = a[..., np.newaxis] * X
+    if order == 1:
+        return weighted.sum(axis=-2)
+    return X.swapaxes(-1, -2) @ weighted
+
+
+def normalize(v: ArrayLike, *, axes: int = 1, kind: str = "signed-sqrt-l2") -> NDArray[Any]:
+    r"""Element-wise :math:`\mathrm{sign}(v)\sqrt{|v|}`, then division by the l2 norm.
+
+    The norm is taken over the last ``axes`` axes together: 1 for a vector, 2 for a matrix.
+    ``kind="l2"`` leaves out the square root, ``kind="none"`` does nothing. An all-zero descriptor
+    has no direction and stays zero.
+
+    Complexity: O(size of v).
+    """
+    y = np.array(v, dtype=np.float64)
+    if kind == "none":
+        return y
+    if kind == "signed-sqrt-l2":
+        y = np.sign(y) * np.sqrt(np.abs(y))
+    last = tuple(range(-axes, 0))
+    norm = np.sqrt((y**2).sum(axis=last, keepdims=True))
+    return y / np.where(norm > 0, norm, 1.0)

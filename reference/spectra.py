@@ -1,0 +1,91 @@
+"""How much each feature contributes, and what the spectrum says about it (Section 3.2)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .pooling import pool
+from .powers import power, right_singular_vectors
+
+
+def contributions(
+    X: ArrayLike, a: ArrayLike | None = None, *, p: float = 1.0, order: int = 2
+) -> NDArray[Any]:
+    r"""Similarity of each (weighted) feature to the l2-normalised pooled descriptor.
+
+    Weighted: :math:`C(x_i) = a_i\, x_i^T A x_i / \|A\|_F` with :math:`A = \sum_i a_i x_i x_i^T`.
+    It sums to :math:`\|A\|_F`, and is the same for every i when ``a`` are converged weights for
+    gamma = 0. Matrix power (``a=None``): :math:`C(x) = x^T A^p x / \|A^p\|_F`.
+    First order: :math:`C(x_i) = a_i\, x_i \cdot v / \|v\|`, v the pooled vector.
+
+    Shapes: ``(..., n, d) -> (..., n)``. Complexity: O(n d^2), plus the power if p < 1.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    if p != 1.0 and (a is not None or order == 1):
+        raise ValueError("the contributions to a matrix power have no weights and are second order")
+    scale = np.ones(X.shape[:-1]) if a is None else np.asarray(a, dtype=np.float64)
+    if order == 1:
+        v = pool(X, a, order=1)
+        norm = np.sqrt((v**2).sum(axis=-1, keepdims=True))
+        return scale * (X @ v[..., np.newaxis])[..., 0] / norm
+    A = pool(X, a) if p == 1.0 else power(X, p=p)
+    norm = np.sqrt((A**2).sum(axis=(-2, -1)))[..., np.newaxis]
+    return scale * ((X @ A) * X).sum(axis=-1) / norm
+
+
+def spectrum(X: ArrayLike, *, p: float = 1.0) -> NDArray[Any]:
+    r"""Eigenvalues of :math:`A^p`, :math:`A = X^T X`: d values, largest first.
+
+    Shapes: ``(..., n, d) -> (..., d)``. Complexity: O(n d min(n, d)).
+    """
+    singular, vectors = right_singular_vectors(X)
+    values = np.zeros((*singular.shape[:-1], vectors.shape[-1]))
+    values[..., : singular.shape[-1]] = singular ** (2 * p)
+    return values
+
+
+class Bounds(NamedTuple):
+    """What the spectrum says about the contributions C to A^p (Propositions 4 and 5).
+
+    ``minimum <= min C``, ``max C <= maximum``, ``sum C = total`` and
+    ``variance <= bhatia_davis <= popoviciu <= radius``, the variance with ddof 0.
+    """
+
+    total: NDArray[Any]
+    maximum: NDArray[Any]
+    minimum: NDArray[Any]
+    variance: NDArray[Any]
+    bhatia_davis: NDArray[Any]
+    popoviciu: NDArray[Any]
+    radius: NDArray[Any]
+
+
+def bounds(X: ArrayLike, *, p: float = 1.0) -> Bounds:
+    r"""Propositions 4 and 5, with :math:`\rho = (\sum_i \lambda_i^{2p})^{1/2} = \|A^p\|_F`.
+
+    :math:`\sum C = \sum_i \lambda_i^{1+p} / \rho`, :math:`\max C \le r_{max} \lambda_1^p / \rho`,
+    :math:`\min C \ge r_{min} \lambda_d^p / \rho`, where r are squared feature norms. With the
+    actual maximum M, minimum m and mean :math:`\mu` of C:
+
+    .. math:: \mathrm{var}\, C \le (M - \mu)(\mu - m) \le (M - m)^2 / 4
+              \le r_{max}^2 \lambda_1^{2p} / (4 \rho^2) .
+
+    Shapes: ``(..., n, d)`` to one number per image. Complexity: that of :func:`contributions`.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    eigenvalues = spectrum(X)
+    rho = np.sqrt((eigenvalues ** (2 * p)).sum(axis=-1))
+    squared_norms = (X**2).sum(axis=-1)
+    C = contributions(X, p=p)
+    highest, lowest, mean = C.max(axis=-1), C.min(axis=-1), C.mean(axis=-1)
+    maximum = squared_norms.max(axis=-1) * eigenvalues[..., 0] ** p / rho
+    return Bounds(
+        total=(eigenvalues ** (1 + p)).sum(axis=-1) / rho,
+        maximum=maximum,
+        minimum=squared_norms.min(axis=-1) * eigenvalues[..., -1] ** p / rho,
+        variance=C.var(axis=-1),
+        bhatia_davis=(highest - mean) * (mean - lowest),
+        popoviciu=(highest - lowest) ** 2 / 4,
+        radius=maximum**2 / 4,
+    )

@@ -1,0 +1,51 @@
+"""The job, as one plain value: what is checked, timed, chosen and stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from .errors import InvalidInput
+from .parameters import validated
+
+
+@dataclass(frozen=True)
+class Case:
+    """A descriptor of ``batch`` images of n features of dimension d, and where the data starts."""
+
+    descriptor: str = "democratic"
+    batch: int = 1
+    n: int = 784
+    d: int = 512
+    k: int = 8192
+    dtype: str = "float32"
+    order: int = 2
+    gamma: float = 0.5
+    tau: float = 0.5
+    iterations: int = 10
+    p: float = 0.5
+    data: str = "host"
+
+    def __post_init__(self) -> None:
+        checked = ("descriptor", "k", "d", "dtype", "order", "gamma", "tau", "iterations", "p")
+        validated(**{name: getattr(self, name) for name in checked})
+        if self.data not in ("host", "device"):
+            raise InvalidInput(f"data must be host or device; got {self.data!r}.")
+        for name, low in (("batch", 0), ("n", 1)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < low:
+                raise InvalidInput(
+                    f"{name} must be an integer >= {low}; got {getattr(self, name)!r}."
+                )
+
+    def __str__(self) -> str:
+        """Only what differs from the defaults, after the sizes."""
+        shown = ("descriptor", "batch", "n", "d")
+        parts = [f"{name}={getattr(self, name)}" for name in shown[1:]]
+        parts += [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in shown and getattr(self, field.name) != field.default
+        ]
+        return f"{self.descriptor} {' '.join(parts)}"
+
+
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}

@@ -1,0 +1,219 @@
+"""Put every example to every route of a backend, and let the reference judge.
+
+Besides the values: an array of the right library, shape, dtype and device, finite, and the input
+left as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from demopool.operations import Operations
+from demopool.vocabulary import State, result_dtype
+
+from . import features
+from .examples import Example, Question, ask, examples
+from .features import Array
+from .laws import LAWS, ORDER_LAWS, Claim
+
+# Each law is tried on these; the tests try many more.
+LAW_FEATURES = ("rectified", "n>d")
+
+# Which operations take which arguments besides their arrays.
+ROUTED = ("weights", "pool_sketch", "power", "matrix_power", "power_sketch")
+ORDERED = ("weights", "pool")
+
+
+class Violation(Exception):
+    """What an implementation got wrong: ``kind`` is one word for programs, the text for people."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        super().__init__(f"{kind}: {text}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The cell under test: one route of one backend in one dtype."""
+
+    ops: Operations
+    operation: str
+    route: str
+    order: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One example, answered. ``error`` and ``tolerance`` are those of the worst image."""
+
+    example: str
+    error: float
+    tolerance: float
+    result: Array
+    expected: Array
+
+    @property
+    def excess(self) -> float:
+        """How much of the tolerance was used; above 1 is wrong."""
+        return _used((self.error, self.tolerance))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one cell: the state, the outcome that used most of its tolerance, where, and why."""
+
+    state: State
+    worst: Outcome | None
+    where: str
+    reason: str
+
+
+def answer(target: Target, example: Example) -> Outcome:
+    """Ask one example; raises :class:`Violation` for anything but a value that is too far off."""
+    question = ask(example, target.operation, target.order, target.dtype)
+    result = call(target, question.arrays, question.options, question.expected.shape)
+    error, allowed = _compare(result, question, question.allowed(target.route))
+    return Outcome(example.name, error, allowed, result, question.expected)
+
+
+def call(
+    target: Target,
+    arrays: dict[str, Array | None],
+    options: dict[str, Any],
+    shape: tuple[int, ...] | None = None,
+) -> Array:
+    """Run the operation on NumPy input and look at everything about the result but its values."""
+    ops = target.ops
+    given = {name: _move(ops, array, target.dtype) for name, array in arrays.items()}
+    before = {name: _bytes(ops, array) for name, array in given.items()}
+    result = _run(target, given, options)
+    ops.synchronize()
+    facts = ops.implementation.inspect(result)
+    if facts is None:
+        raise Violation(
+            "type", f"the result is a {type(result).__name__}, not an array of {ops.name}"
+        )
+    if shape is not None and facts.shape != shape:
+        raise Violation("shape", f"{facts.shape} instead of {shape}")
+    if facts.dtype != result_dtype(target.dtype):
+        raise Violation("dtype", f"{facts.dtype} instead of {result_dtype(target.dtype)}")
+    home = ops.implementation.inspect(next(iter(given.values())))
+    if home is not None and facts.device != home.device:
+        raise Violation("device", f"the result is on {facts.device}, the input on {home.device}")
+    for name, array in given.items():
+        if _bytes(ops, array) != before[name]:
+            raise Violation("mutation", f"the input {name} was changed")
+    values = np.asarray(ops.to_numpy(result))
+    if not np.isfinite(values).all():
+        raise Violation(
+            "nonfinite", f"{int((~np.isfinite(values)).sum())} values are NaN or infinite"
+        )
+    return values
+
+
+def check_cell(target: Target, *, quick: bool = False) -> Verdict:
+    """Every example and law of one cell, up to the first that fails."""
+    worst: Outcome | None = None
+    for example in examples(target.operation, target.route, quick=quick):
+        try:
+            outcome = answer(target, example)
+        except Violation as violation:
+            return Verdict(State.WRONG, None, example.name, str(violation))
+        except Exception as problem:
+            text = f"raised: {type(problem).__name__}: {problem}"
+            return Verdict(State.ERROR, None, example.name, text)
+        if outcome.excess > 1:
+            text = f"value: error {outcome.error:.2e} over tolerance {outcome.tolerance:.2e}"
+            return Verdict(State.WRONG, outcome, example.name, text)
+        if worst is None or outcome.excess > worst.excess:
+            worst = outcome
+    for name in laws_of(target):
+        for features_name in LAW_FEATURES:
+            where = f"law: {name}, on {features_name}"
+            try:
+                claim = try_law(target, name, features.make(features_name, target.dtype)[0])
+            except Violation as violation:
+                return Verdict(State.WRONG, None, where, str(violation))
+            except Exception as problem:
+                text = f"raised: {type(problem).__name__}: {problem}"
+                return Verdict(State.ERROR, None, where, text)
+            if not claim.error <= claim.allowed:
+                text = f"law: {name} is off by {claim.error:.2e}, allowed {claim.allowed:.2e}"
+                return Verdict(State.WRONG, None, where, text)
+    return Verdict(State.OK, worst, worst.example if worst else "", "")
+
+
+def laws_of(target: Target) -> tuple[str, ...]:
+    """The laws of an operation that hold for this order."""
+    second_order_only = ("symmetric", "positive semi-definite") if target.order == 1 else ()
+    return tuple(name for name in LAWS[target.operation] if name not in second_order_only)
+
+
+def try_law(target: Target, name: str, X: Array) -> Claim:
+    """One law of the target's operation on one image."""
+
+    def run(X: Array, a: Array | None = None, **options: Any) -> Array:
+        first = {"normalize": "v", "matrix_power": "A"}.get(target.operation, "X")
+        arrays: dict[str, Array | None] = {first: X}
+        if a is not None:
+            arrays["a"] = a
+        if target.operation in ORDERED:
+            options["order"] = target.order
+        return call(target, arrays, options)
+
+    law = LAWS[target.operation][name]
+    if law in ORDER_LAWS:
+        return law(run, X, target.dtype, order=target.order)  # type: ignore[call-arg]
+    return law(run, X, target.dtype)
+
+
+def _run(target: Target, arrays: dict[str, Any], options: dict[str, Any]) -> Any:
+    options = {**options, "route": target.route} if target.operation in ROUTED else dict(options)
+    positional = list(arrays.values())
+    if "hashes" in options:
+        positional.insert(1, options.pop("hashes"))
+    return getattr(target.ops, target.operation)(*positional, **options)
+
+
+def _move(ops: Operations, array: Array | None, dtype: str) -> Any:
+    if array is None:
+        return None
+    moved = ops.asarray(array)
+    # NumPy has no bfloat16: the values came as float32 that bfloat16 holds.
+    return ops.implementation.cast(moved, dtype) if dtype == "bfloat16" else moved
+
+
+def _bytes(ops: Operations, array: Any) -> bytes:
+    return b"" if array is None else np.asarray(ops.to_numpy(array)).tobytes()
+
+
+def _compare(result: Array, question: Question, allowed: Array) -> tuple[float, float]:
+    """Error and tolerance of the image that uses most of its tolerance."""
+    difference = np.abs(result.astype(np.float64) - question.expected)
+    size = np.abs(question.expected)
+    last = tuple(range(-question.axes, 0))
+    if question.entrywise:
+        relative = np.divide(difference, size, out=np.zeros_like(size), where=size > 0)
+        # An expected zero must be a zero.
+        relative[(size == 0) & (difference > 0)] = np.inf
+        errors = relative.max(axis=last, initial=0.0)
+    else:
+        scale = size.max(axis=last, initial=0.0)
+        worst = difference.max(axis=last, initial=0.0)
+        errors = np.divide(worst, scale, out=np.zeros_like(scale), where=scale > 0)
+        errors = np.where((scale == 0) & (worst > 0), np.inf, errors)
+    allowed = np.broadcast_to(allowed, errors.shape)
+    pairs = zip(errors.flat, allowed.flat, strict=True)
+    return max(((float(e), float(t)) for e, t in pairs), key=_used, default=(0.0, 0.0))
+
+
+def _used(error_and_tolerance: tuple[float, float]) -> float:
+    """Share of the tolerance that was used; where none is allowed, any error is infinitely much."""
+    error, allowed = error_and_tolerance
+    if allowed == 0.0:
+        return 0.0 if error == 0.0 else float("inf")
+    return error / allowed

@@ -1,0 +1,211 @@
+"""What is run for each operation: features, parameters, the call, the answer, the tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from demopool import reference
+from demopool.hashing import hashes
+from demopool.routes import Sizes, find
+from demopool.vocabulary import result_dtype
+
+from . import features, tolerance
+from .features import Array
+
+
+@dataclass(frozen=True)
+class Example:
+    """One line of the conformance suite: named features and the parameters that differ."""
+
+    features: str
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people and for :func:`demopool.conformance.reproduce`."""
+        changed = ", ".join(f"{key}={value}" for key, value in self.changes)
+        return f"{self.features}; {changed}" if changed else self.features
+
+
+@dataclass(frozen=True)
+class Question:
+    """An example in a dtype, ready to be put to an implementation, with the reference's answer.
+
+    arrays     the array arguments in order (None where there is none)
+    options    the other arguments, without the route
+    allowed    route -> tolerance of each image
+    axes       how many of the last axes are one image's result
+    entrywise  every entry must be right relative to itself, not to the largest
+    """
+
+    arrays: dict[str, Array | None]
+    options: dict[str, Any]
+    expected: Array
+    allowed: Callable[[str], Array]
+    axes: int
+    entrywise: bool = False
+
+
+def examples(operation: str, route: str, *, quick: bool = False) -> Iterator[Example]:
+    """All examples inside the route's domain."""
+    names = features.QUICK if quick else features.NAMES
+    known = find(operation, route)
+    assert not isinstance(known, str)
+    for example in (*map(Example, names), *_VARIATIONS[operation]):
+        if example.features not in names:
+            continue
+        n, d = features.make(example.features, "float32").shape[-2:]
+        if operation == "matrix_power":
+            n = d
+        p = dict(example.changes).get("p", 0.5)
+        if not known.domain.excludes(Sizes(n, d, p)):
+            yield example
+
+
+@lru_cache(maxsize=200)
+def ask(example: Example, operation: str, order: int, dtype: str) -> Question:
+    """The question an example puts. The reference is slow and the same for every route: kept."""
+    X = features.make(example.features, dtype)
+    return _ASK[operation](X, dtype, order, **dict(example.changes))
+
+
+def _ask_weights(X: Array, dtype: str, order: int, **changed: Any) -> Question:
+    options = {"gamma": 0.5, "tau": 0.5, "iterations": 10, **changed, "order": order}
+    allowed = tolerance.for_weights(X, dtype, iterations=options["iterations"])
+    expected = reference.weights(X, **options)
+    return Question({"X": X}, options, expected, lambda route: allowed, axes=1, entrywise=True)
+
+
+def _ask_pool(X: Array, dtype: str, order: int, weights: str = "given") -> Question:
+    a = _some_weights(X, dtype, weights)
+    expected = reference.pool(X, a, order=order)
+    allowed = tolerance.for_pool(X, a, expected, dtype, order=order)
+    return Question({"X": X, "a": a}, {"order": order}, expected, lambda route: allowed, axes=order)
+
+
+def _ask_sketch(X: Array, dtype: str, order: int, k: int = 32) -> Question:
+    h = hashes(X.shape[-1], k, seed=1)
+    expected = reference.sketch(X, h)
+    # Each feature is pooled alone.
+    allowed = tolerance.for_sketch(X[..., np.newaxis, :], None, expected, k, dtype)
+    return Question({"X": X}, {"hashes": h}, expected, lambda route: allowed, axes=1)
+
+
+def _ask_pool_sketch(
+    X: Array, dtype: str, order: int, k: int = 32, weights: str = "given"
+) -> Question:
+    h = hashes(X.shape[-1], k, seed=1)
+    a = _some_weights(X, dtype, weights)
+    expected = reference.pool_sketch(X, h, a)
+    allowed = tolerance.for_sketch(X, a, expected, k, dtype)
+    return Question({"X": X, "a": a}, {"hashes": h}, expected, lambda route: allowed, axes=1)
+
+
+def _ask_power(X: Array, dtype: str, order: int, p: float = 0.5) -> Question:
+    n, spectrum, expected = X.shape[-2], reference.spectrum(X), reference.power(X, p=p)
+
+    def allowed(route: str) -> Array:
+        return tolerance.for_power(spectrum, n, expected, dtype, p=p, route=route)
+
+    return Question({"X": X}, {"p": p}, expected, allowed, axes=2)
+
+
+def _ask_matrix_power(X: Array, dtype: str, order: int, p: float = 0.5) -> Question:
+    """A is what the dtype holds of X^T X, and is the exact input from there on."""
+    A = features.representable(reference.pool(X), dtype)
+    d, expected = A.shape[-1], reference.matrix_power(A, p=p)
+    spectrum = np.maximum(np.linalg.eigvalsh(A.astype(np.float64))[..., ::-1], 0.0)
+
+    def allowed(route: str) -> Array:
+        return tolerance.for_power(spectrum, d, expected, dtype, p=p, route=route)
+
+    return Question({"A": A}, {"p": p}, expected, allowed, axes=2)
+
+
+def _ask_power_sketch(X: Array, dtype: str, order: int, k: int = 32, p: float = 0.5) -> Question:
+    h = hashes(X.shape[-1], k, seed=1)
+    n, spectrum, expected = X.shape[-2], reference.spectrum(X), reference.power_sketch(X, h, p=p)
+
+    def allowed(route: str) -> Array:
+        return tolerance.for_power_sketch(spectrum, n, expected, k, dtype, p=p, route=route)
+
+    return Question({"X": X}, {"hashes": h, "p": p}, expected, allowed, axes=1)
+
+
+def _ask_normalize(X: Array, dtype: str, order: int, kind: str = "signed-sqrt-l2") -> Question:
+    """Order 1 normalises each row, order 2 each whole matrix."""
+    expected = reference.normalize(X, axes=order, kind=kind)
+    allowed = tolerance.for_normalize(dtype, prod(X.shape[-order:]))
+    options = {"axes": order, "kind": kind}
+    return Question({"v": X}, options, expected, lambda route: allowed, axes=order)
+
+
+_ASK: dict[str, Callable[..., Question]] = {
+    "weights": _ask_weights,
+    "pool": _ask_pool,
+    "sketch": _ask_sketch,
+    "pool_sketch": _ask_pool_sketch,
+    "power": _ask_power,
+    "matrix_power": _ask_matrix_power,
+    "power_sketch": _ask_power_sketch,
+    "normalize": _ask_normalize,
+}
+
+
+def _vary(names: tuple[str, ...], *changes: dict[str, Any]) -> tuple[Example, ...]:
+    return tuple(Example(name, tuple(change.items())) for name in names for change in changes)
+
+
+_SOME = ("n<d", "rectified")
+_REAL = ("VGG-16 at 224 px",)
+_SIZES_OF_SKETCHES = ({"k": 37}, {"k": 5}, {"k": 1}, {"k": 8}, {"k": 2048})
+_POWERS = ({"p": 0.1}, {"p": 0.3}, {"p": 0.75}, {"p": 1.0})
+
+_VARIATIONS: dict[str, tuple[Example, ...]] = {
+    "weights": (
+        *_vary(
+            ("n>d", "mixed norms", *_REAL),
+            {"gamma": 0.0},
+            {"gamma": 0.3},
+            {"gamma": 1.0},
+            {"tau": 0.3},
+            {"tau": 1.0},
+            {"iterations": 0},
+            {"iterations": 1},
+            {"iterations": 40, "gamma": 0.0},
+        ),
+        *_vary(("scaled by 1e-12", "scaled by 1e12"), {"gamma": 0.0}, {"gamma": 0.0, "tau": 0.3}),
+        *_vary(("zero rows",), {"gamma": 0.0}, {"gamma": 1.0}, {"iterations": 0}),
+    ),
+    "pool": _vary((*_SOME, *_REAL), {"weights": "none"}, {"weights": "some zero"}),
+    "sketch": _vary(_SOME, *_SIZES_OF_SKETCHES),
+    "pool_sketch": (
+        *_vary(_SOME, *_SIZES_OF_SKETCHES, {"weights": "none"}, {"weights": "some zero"}),
+        *_vary(_REAL, {"k": 1000}),
+    ),
+    "power": _vary((*_SOME, "n>d", "zero rows", "rank-deficient", *_REAL), *_POWERS),
+    "matrix_power": _vary((*_SOME, "n>d", "zero rows", "rank-deficient", *_REAL), *_POWERS),
+    "power_sketch": (
+        *_vary(_SOME, *_SIZES_OF_SKETCHES),
+        # Not p = 0.1: in float32 the error of A^p can be as large as its sketch.
+        *_vary(("n>d", "rank-deficient", *_REAL), *_POWERS[1:]),
+        *_vary(_REAL, {"k": 1000}),
+    ),
+    "normalize": _vary(("n>d", "zero rows", *_REAL), {"kind": "l2"}, {"kind": "none"}),
+}
+
+
+def _some_weights(X: Array, dtype: str, how: str) -> Array | None:
+    if how == "none":
+        return None
+    rng = np.random.default_rng(features.seed(how))
+    a = rng.uniform(0.1, 2.0, size=X.shape[:-1])
+    if how == "some zero":
+        a[..., ::3] = 0.0
+    return a.astype(result_dtype(dtype))

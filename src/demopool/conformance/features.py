@@ -1,0 +1,151 @@
+"""The features every implementation is judged on, each by a name that fixes its seed.
+
+A set is a plain NumPy array ``(..., n, d)`` whose values the asked dtype holds exactly, so that an
+implementation and the reference see the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Maker = Callable[[np.random.Generator], Array]
+
+HALF_SCALES = {1e-12: 1e-3, 1e12: 1e3}
+"""What half precision can hold, in place of the scales for the wider dtypes."""
+
+
+def make(name: str, dtype: str) -> Array:
+    """The named features in a dtype (bfloat16: float32 that holds bfloat16 values)."""
+    array = _SETS[name](np.random.default_rng(seed(name)))
+    if name in _SCALES:
+        half = dtype in ("float16", "bfloat16")
+        array = array * (HALF_SCALES[_SCALES[name]] if half else _SCALES[name])
+    return _LAYOUTS.get(name, _as_it_is)(representable(array, dtype))
+
+
+def seed(name: str) -> int:
+    """Stable for ever, and different for every name."""
+    return crc32(name.encode())
+
+
+def representable(array: Array, dtype: str) -> Array:
+    """The nearest values that the dtype holds."""
+    if dtype != "bfloat16":
+        return array.astype(dtype)
+    bits = array.astype(np.float32).view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@cache
+def real(name: str) -> Array:
+    """Real VGG-16 features, shipped with the package: ``X224`` (2, 196, 512), ``X448``."""
+    with (
+        files(__package__).joinpath("vgg16_features.npz").open("rb") as file,
+        np.load(file) as all_,
+    ):
+        array: Array = all_[name]
+    array.setflags(write=False)
+    return array
+
+
+def _gaussian(*shape: int) -> Maker:
+    return lambda rng: rng.standard_normal(shape)
+
+
+def _rectified(*shape: int) -> Maker:
+    """Like conv features after ReLU: non-negative, mostly zeros, no zero row."""
+
+    def make(rng: np.random.Generator) -> Array:
+        X = np.maximum(rng.standard_normal(shape) - 0.7, 0.0)
+        X[..., 0] += 0.1
+        return X
+
+    return make
+
+
+def _duplicated(rng: np.random.Generator) -> Array:
+    X = rng.standard_normal((2, 12, 8))
+    X[:, 6:] = X[:, :6]
+    return X
+
+
+def _rank_deficient(rng: np.random.Generator) -> Array:
+    return rng.standard_normal((2, 40, 4)) @ rng.standard_normal((2, 4, 24))
+
+
+def _zero_rows(rng: np.random.Generator) -> Array:
+    """Rows 2 and 5 of the first image, and the whole second image."""
+    X = rng.standard_normal((3, 9, 6))
+    X[0, [2, 5]] = 0.0
+    X[1] = 0.0
+    return X
+
+
+def _mixed_norms(rng: np.random.Generator) -> Array:
+    """Row norms over three orders of magnitude: some weights are far from the others."""
+    return rng.standard_normal((2, 30, 10)) * np.logspace(-1.5, 1.5, 30)[:, np.newaxis]
+
+
+_SETS: dict[str, Maker] = {
+    "n=1": _gaussian(2, 1, 7),
+    "d=1": _gaussian(2, 7, 1),
+    "n=1 d=1": _gaussian(1, 1),
+    "n<d": _gaussian(2, 6, 20),
+    "n=d": _gaussian(2, 12, 12),
+    "n>d": _gaussian(2, 50, 9),
+    "one image": _gaussian(20, 8),
+    "rectified": _rectified(2, 60, 24),
+    "mixed norms": _mixed_norms,
+    "batch of 0": _gaussian(0, 6, 4),
+    "batch of 1": _gaussian(1, 6, 4),
+    "batch of 17": _gaussian(17, 6, 4),
+    "several leading axes": _gaussian(2, 3, 6, 4),
+    "strided": _gaussian(2, 20, 16),
+    "column-major": _gaussian(2, 9, 8),
+    "read-only": _gaussian(2, 9, 8),
+    "duplicated rows": _duplicated,
+    "zero rows": _zero_rows,
+    "rank-deficient": _rank_deficient,
+    "scaled by 1e-12": _gaussian(2, 10, 8),
+    "scaled by 1e12": _gaussian(2, 10, 8),
+    "medium": _rectified(2, 200, 100),
+    "VGG-16 at 224 px": lambda rng: real("X224"),
+    "VGG-16 at 448 px": lambda rng: real("X448"),
+}
+NAMES = tuple(_SETS)
+QUICK = tuple(name for name in NAMES if name not in ("medium", "VGG-16 at 448 px"))
+
+_SCALES = {"scaled by 1e-12": 1e-12, "scaled by 1e12": 1e12}
+
+
+def _as_it_is(X: Array) -> Array:
+    return X
+
+
+def _every_second(X: Array) -> Array:
+    return X[..., ::2, ::2]
+
+
+def _column_major(X: Array) -> Array:
+    return X.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+
+
+def _read_only(X: Array) -> Array:
+    X.setflags(write=False)
+    return X
+
+
+_LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "strided": _every_second,
+    "column-major": _column_major,
+    "read-only": _read_only,
+}

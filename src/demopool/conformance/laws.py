@@ -1,0 +1,298 @@
+"""What must hold whatever the reference says: each law a function of any features.
+
+A law gets ``run``, which calls the route under test on NumPy arrays, one image ``X`` of shape
+``(n, d)``, and the dtype; it returns how far the law is from holding and how far rounding may take
+it. ``demopool check`` tries each on two sets of features, the tests on what Hypothesis finds.
+Both sides of a law are rounded, so tolerances are twice those for one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from demopool import reference
+from demopool.hashing import Hashes, hashes
+
+from . import tolerance
+from .features import Array
+
+BOTH_SIDES = 2.0
+
+
+class Claim(NamedTuple):
+    """A law on some features: the distance from holding, and what rounding allows."""
+
+    error: float
+    allowed: float
+
+
+class Run(Protocol):
+    """Calls the route under test; ``arrays`` by name, in the order of the operation's arguments."""
+
+    def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array: ...
+
+
+Law = Callable[[Run, Array, str], Claim]
+
+
+def _distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = False) -> Claim:
+    """Relative to the largest entry, or to every entry."""
+    if entrywise:
+        scale = np.where(wanted != 0, np.abs(wanted), 1.0)
+        error = float((np.abs(found - wanted) / scale).max(initial=0.0))
+    else:
+        largest = float(np.abs(wanted).max(initial=0.0))
+        error = float(np.abs(found - wanted).max(initial=0.0)) / (largest or 1.0)
+    return Claim(error, BOTH_SIDES * float(np.max(allowed, initial=0.0)))
+
+
+# --- weights ---
+
+
+def _permuted_weights(run: Run, X: Array, dtype: str) -> Claim:
+    order = np.random.default_rng(0).permutation(len(X))
+    return _distance(run(X[order]), run(X)[order], _weights_allowed(X, dtype), entrywise=True)
+
+
+def _scaled_weights(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
+    """weights(cX) = c^(-order (1-gamma) (1-(1-2 tau)^T)) weights(X), c a power of two."""
+    c, gamma, tau, iterations = 8.0, 0.25, 0.3, 5
+    options: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
+    factor = c ** (-order * (1 - gamma) * (1 - (1 - 2 * tau) ** iterations))
+    scaled = run((X * c).astype(X.dtype), **options)
+    plain = run(X, **options).astype(np.float64)
+    return _distance(scaled, factor * plain, _weights_allowed(X, dtype), entrywise=True)
+
+
+def _sum_pooling(run: Run, X: Array, dtype: str) -> Claim:
+    present = (X != 0).any(axis=-1).astype(np.float64)
+    return _distance(run(X, gamma=1.0), present, _weights_allowed(X, dtype))
+
+
+def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
+    """``max |log s|`` never rises from one iteration to the next, rounding aside."""
+    K = reference.kernel(X, order=order)
+    present = K.sum(axis=-1) > 0
+    if not present.any():
+        return Claim(0.0, 0.0)
+    target = K.sum(axis=-1)[present] ** 0.25
+    rise, before = 0.0, np.inf
+    for iterations in range(6):
+        a = run(X, gamma=0.25, tau=0.9, iterations=iterations).astype(np.float64)
+        s = (a * (K @ a))[present] / target
+        residual = float(np.abs(np.log(s)).max())
+        rise, before = max(rise, residual - before), residual
+    # log s moves by twice the relative error of a, in each of two steps.
+    return Claim(rise, 2 * BOTH_SIDES * float(_weights_allowed(X, dtype)))
+
+
+def _padded_weights(run: Run, X: Array, dtype: str) -> Claim:
+    """Zero rows get weight 0 and change nobody else's."""
+    found = run(_padded(X))
+    wanted = np.concatenate([run(X), np.zeros(3)])
+    if found[len(X) :].any():
+        return Claim(float(np.abs(found[len(X) :]).max()), 0.0)
+    return _distance(found, wanted, _weights_allowed(X, dtype), entrywise=True)
+
+
+def _weights_allowed(X: Array, dtype: str) -> Array:
+    return tolerance.for_weights(X, dtype, iterations=10)
+
+
+# --- pooling, sketches and powers: the same laws with other tolerances ---
+
+
+def _permuted(allowed: Callable[..., Array], **options: Any) -> Law:
+    def law(run: Run, X: Array, dtype: str) -> Claim:
+        order = np.random.default_rng(0).permutation(len(X))
+        made = _with_hashes(X, options)
+        wanted = run(X, **made)
+        return _distance(run(X[order], **made), wanted, allowed(X, wanted, dtype))
+
+    return law
+
+
+def _zero_padded(allowed: Callable[..., Array], **options: Any) -> Law:
+    def law(run: Run, X: Array, dtype: str) -> Claim:
+        made = _with_hashes(X, options)
+        wanted = run(X, **made)
+        return _distance(run(_padded(X), **made), wanted, allowed(_padded(X), wanted, dtype))
+
+    return law
+
+
+def _batch_equals_loop(allowed: Callable[..., Array], **options: Any) -> Law:
+    def law(run: Run, X: Array, dtype: str) -> Claim:
+        made = _with_hashes(X, options)
+        batch = np.stack([X, X[::-1], (2 * X).astype(X.dtype)])
+        one_by_one = np.stack([run(image, **made) for image in batch])
+        claims = [
+            _distance(found, wanted, allowed(image, wanted, dtype))
+            for image, found, wanted in zip(batch, run(batch, **made), one_by_one, strict=True)
+        ]
+        return max(claims, key=_excess)
+
+    return law
+
+
+def _linear_in_weights(run: Run, X: Array, dtype: str) -> Claim:
+    rng = np.random.default_rng(0)
+    first, second = rng.uniform(0.5, 1.5, (2, len(X))).astype(_result_type(X))
+    made = _with_hashes(X, {"k": 16})
+    wanted = run(X, first, **made) + run(X, second, **made).astype(np.float64)
+    found = run(X, first + second, **made)
+    return _distance(found, wanted, tolerance.for_sketch(X, first + second, wanted, 16, dtype))
+
+
+def _kernel_estimate(run: Run, X: Array, dtype: str) -> Claim:
+    """``E <ts(x), ts(y)> = (x . y)^2`` exactly, over all 256 hashes and signs at d=2, k=2."""
+    pair = np.resize(X, (2, 2)).astype(X.dtype)
+    total = 0.0
+    bins, signs = list(product((0, 1), repeat=2)), list(product((-1, 1), repeat=2))
+    for h1, h2, s1, s2 in product(bins, bins, signs, signs):
+        x, y = run(pair, hashes=_own_hashes(h1, s1, h2, s2)).astype(np.float64)
+        total += float(x @ y)
+    wide = pair.astype(np.float64)
+    wanted = float(wide[0] @ wide[1]) ** 2
+    scale = float((wide**2).sum(axis=-1).prod()) or 1.0
+    return Claim(abs(total / 256 - wanted) / scale, 4 * BOTH_SIDES * tolerance.unit(dtype) * 4)
+
+
+def _own_hashes(h1: Any, s1: Any, h2: Any, s2: Any) -> Hashes:
+    return Hashes(np.array(h1), np.array(s1), np.array(h2), np.array(s2), k=2)
+
+
+def _symmetric(run: Run, X: Array, dtype: str) -> Claim:
+    A = run(X)
+    return _distance(A, A.T, np.asarray(tolerance.unit(dtype)))
+
+
+def _positive(run: Run, X: Array, dtype: str) -> Claim:
+    """No eigenvalue below zero by more than rounding."""
+    A = run(X).astype(np.float64)
+    values = np.linalg.eigvalsh((A + A.T) / 2)
+    scale = float(np.abs(values).max()) or 1.0
+    allowed = tolerance.for_pool(X, None, A, dtype, order=2) * np.sqrt(X.shape[-1])
+    return Claim(max(0.0, -float(values.min())) / scale, BOTH_SIDES * float(allowed))
+
+
+def _powers_multiply(run: Run, X: Array, dtype: str) -> Claim:
+    """``A^p A^(1-p) = A``; for a route that only knows square roots, p = 1/2."""
+    exponents = (0.5, 0.5)
+    product_ = run(X, p=exponents[0]).astype(np.float64) @ run(X, p=exponents[1])
+    A = reference.pool(X)
+    half = reference.power(X)
+    error = tolerance.for_power(reference.spectrum(X), len(X), half, dtype, p=0.5, route="polar")
+    # |PQ - A| <= |A^(1/2)| (|dP| + |dQ|), in the largest entries of matrices of size d.
+    largest = float(np.abs(half).max())
+    scale = float(np.abs(A).max())
+    spectral = float(np.sqrt(reference.spectrum(X)[..., 0]))
+    allowed = float(error) * largest * spectral / scale if scale else 0.0
+    return _distance(product_, A, np.asarray(allowed))
+
+
+def _unit_length(run: Run, X: Array, dtype: str) -> Claim:
+    v = X.reshape(-1)
+    length = float(np.sqrt((run(v).astype(np.float64) ** 2).sum()))
+    return Claim(abs(length - (1.0 if v.any() else 0.0)), float(_normalize_allowed(X, None, dtype)))
+
+
+def _scale_free(run: Run, X: Array, dtype: str) -> Claim:
+    v = X.reshape(-1)
+    return _distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
+
+
+# --- tolerances by operation ---
+
+
+def _pool_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+    order = np.ndim(wanted)
+    return tolerance.for_pool(X, None, wanted, dtype, order=order)
+
+
+def _sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+    return tolerance.for_sketch(X, None, wanted, wanted.shape[-1], dtype)
+
+
+def _power_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+    return tolerance.for_power(reference.spectrum(X), len(X), wanted, dtype, p=0.5, route="polar")
+
+
+def _power_sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+    k = wanted.shape[-1]
+    return tolerance.for_power_sketch(
+        reference.spectrum(X), len(X), wanted, k, dtype, p=0.5, route="polar"
+    )
+
+
+def _normalize_allowed(X: Array, wanted: Array | None, dtype: str) -> Array:
+    return tolerance.for_normalize(dtype, X.size)
+
+
+LAWS: dict[str, dict[str, Law]] = {
+    "weights": {
+        "row permutation": _permuted_weights,
+        "exact scale law": _scaled_weights,
+        "gamma=1 gives ones": _sum_pooling,
+        "max |log s| never rises": _convergence,
+        "zero padding": _padded_weights,
+        "batch equals loop": _batch_equals_loop(lambda X, w, t: _weights_allowed(X, t)),
+    },
+    "pool": {
+        "row permutation": _permuted(_pool_allowed),
+        "zero padding": _zero_padded(_pool_allowed),
+        "batch equals loop": _batch_equals_loop(_pool_allowed),
+        "symmetric": _symmetric,
+        "positive semi-definite": _positive,
+    },
+    "sketch": {
+        "unbiased kernel estimate": _kernel_estimate,
+        "batch equals loop": _batch_equals_loop(_sketch_allowed, k=16),
+    },
+    "pool_sketch": {
+        "row permutation": _permuted(_sketch_allowed, k=16),
+        "zero padding": _zero_padded(_sketch_allowed, k=16),
+        "batch equals loop": _batch_equals_loop(_sketch_allowed, k=16),
+        "linear in the weights": _linear_in_weights,
+    },
+    "power": {
+        "row permutation": _permuted(_power_allowed),
+        "zero padding": _zero_padded(_power_allowed),
+        "batch equals loop": _batch_equals_loop(_power_allowed),
+        "symmetric": _symmetric,
+        "positive semi-definite": _positive,
+        "powers multiply": _powers_multiply,
+    },
+    "matrix_power": {},
+    "power_sketch": {
+        "row permutation": _permuted(_power_sketch_allowed, k=16),
+        "zero padding": _zero_padded(_power_sketch_allowed, k=16),
+        "batch equals loop": _batch_equals_loop(_power_sketch_allowed, k=16),
+    },
+    "normalize": {"unit length": _unit_length, "scale free": _scale_free},
+}
+
+ORDER_LAWS: tuple[Law, ...] = (_scaled_weights, _convergence)
+"""Laws that say something else for each order, and take it as an argument."""
+
+
+def _padded(X: Array) -> Array:
+    return np.concatenate([X, np.zeros((3, X.shape[1]), dtype=X.dtype)])
+
+
+def _with_hashes(X: Array, options: dict[str, Any]) -> dict[str, Any]:
+    if "k" not in options:
+        return options
+    return {"hashes": hashes(X.shape[-1], options["k"], seed=1)}
+
+
+def _result_type(X: Array) -> Any:
+    return np.float32 if X.dtype == np.float16 else X.dtype
+
+
+def _excess(claim: Claim) -> float:
+    return claim.error / claim.allowed if claim.allowed else claim.error

@@ -1,0 +1,114 @@
+"""All cells of the capability table: what ``demopool check`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from demopool import capabilities, registry
+from demopool.errors import InvalidInput
+from demopool.operations import backend as operations_of
+from demopool.vocabulary import OPERATIONS, State
+
+from .engine import Outcome, Target, Verdict, answer, check_cell
+from .examples import examples
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One route of one backend in one dtype, judged.
+
+    ``worst_error`` and ``tolerance`` are those of the example that used most of its tolerance.
+    """
+
+    operation: str
+    route: str
+    order: int
+    backend: str
+    dtype: str | None
+    state: str
+    worst_error: float | None
+    tolerance: float | None
+    worst_case: str | None
+    reason: str | None
+
+    def as_row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Progress = Callable[[int, int, str], None]
+"""Called with (cells done, cells in all, what is next)."""
+
+
+def check(
+    backends: Sequence[str] = (),
+    *,
+    operations: Sequence[str] = (),
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> list[Cell]:
+    """Judge backends (all usable ones by default) against the reference.
+
+    A backend asked for by name, or required by the environment, must be there; holes in the
+    capability table are rows of their own with the reason.
+    """
+    for operation in operations:
+        if operation not in OPERATIONS:
+            raise InvalidInput(
+                f"operation must be one of {', '.join(OPERATIONS)}; got {operation!r}."
+            )
+    for backend in (*backends, *registry.required()):
+        registry.demand(backend)
+    chosen = tuple(dict.fromkeys(backends)) or registry.available()
+    rows = [
+        (row, dtype)
+        for row in capabilities.table(chosen)
+        for dtype in row.dtypes or (None,)
+        if not operations or row.operation in operations
+    ]
+    cells = []
+    for done, (row, dtype) in enumerate(rows):
+        if progress:
+            progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
+        cells.append(_judge(row, dtype, quick))
+    if progress:
+        progress(len(rows), len(rows), "")
+    return cells
+
+
+def reproduce(
+    backend: str, operation: str, route: str, *, dtype: str, order: int = 2, example: str
+) -> Outcome:
+    """Run one example again, to look at ``.result``, ``.expected``, ``.error``, ``.tolerance``."""
+    target = Target(operations_of(backend), operation, route, order, dtype)
+    for candidate in examples(operation, route):
+        if candidate.name == example:
+            return answer(target, candidate)
+    raise InvalidInput(f"example must be one of those of {operation} by {route}; got {example!r}.")
+
+
+def _judge(row: capabilities.Row, dtype: str | None, quick: bool) -> Cell:
+    if dtype is None:
+        verdict = Verdict(row.state, None, "", row.reason)
+    else:
+        target = Target(operations_of(row.backend), row.operation, row.route, row.order, dtype)
+        verdict = check_cell(target, quick=quick)
+    worst = verdict.worst
+    return Cell(
+        operation=row.operation,
+        route=row.route,
+        order=row.order,
+        backend=row.backend,
+        dtype=dtype,
+        state=str(verdict.state),
+        worst_error=worst.error if worst else None,
+        tolerance=worst.tolerance if worst else None,
+        worst_case=verdict.where or None,
+        reason=verdict.reason or None,
+    )
+
+
+def failed(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that make a check fail; a hole with its reason is not one."""
+    return [cell for cell in cells if cell.state not in (State.OK, State.UNSUPPORTED)]

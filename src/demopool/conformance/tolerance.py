@@ -1,0 +1,131 @@
+"""How far a right answer may be from the reference, derived, never a fixed number.
+
+u is the rounding unit of the working dtype (eps of float32 for half-precision input: the input is
+taken exactly, as the reference takes it, and worked in float32) plus that of the reference, which
+is itself rounded in float64. Rounding errors of a sum of m terms behave like a random walk, so
+they grow as sqrt(m) u; every bound below is one constant, 4, times such growth, for each image.
+Errors are relative to the largest entry of the expected result of the same image, except weights,
+which are all positive and well determined one by one: theirs are relative to each entry.
+
+weights     K a is a sum of n products of d terms: sqrt(n) + sqrt(d). An iteration moves log a by
+            tau times the error of log s and, for tau < 1, contracts what was there; for tau = 1 the
+            errors of T iterations add up as a random walk: 4 u (sqrt(n) + sqrt(d) + sqrt(T)).
+pool        a sum of n terms, sqrt(n) + 1. The largest entry of A is on its diagonal, where nothing
+            cancels. First order can cancel: times (sum |a x|) / |sum a x|, largest entries of each.
+sketch      Fourier transforms add log2 k. By Parseval the error's energy is at most u S, with
+            S = sum_i a_i |x_i|^2, and spreads over k bins: relative to max(S / sqrt(k), largest
+            entry of the sketch).
+powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqrt(n) + sqrt(d)),
+            |(A + E)^p - A^p| <= lambda_1^p min(q^p, p q (lambda_1 / lambda_d)^(1-p)). A route by
+            the SVD of X is the same with singular values and 2p. Compared entry by entry, so times
+            lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the
+            spectrum has a gap at zero that rounding happens not to fill, or errors of single
+            eigenvalues do not point the same way; the bound cannot know either.
+            polar stands on polynomials that approximate to a stated error, which is added.
+            Their sketches: the error's Frobenius norm is at most sqrt(min(n, d)) as large and
+            spreads over k bins, but no less than the relative error of A^p where few entries make
+            a bin; plus the rounding of the sketch itself.
+normalize   a square root and a division, and a norm of m terms: 4 u (1 + log2(m) / 8); blocked and
+            pairwise sums of positive terms are far better than sqrt(m).
+"""
+
+from __future__ import annotations
+
+from math import log2, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from demopool import reference
+from demopool.vocabulary import result_dtype
+
+Array = NDArray[Any]
+
+CONSTANT = 4.0
+
+APPROXIMATION = {("polar", "float32"): 1.8e-6, ("polar", "float64"): 2.3e-12}
+"""Relative to lambda_1^p: what a route leaves out by design, in the dtype of its work."""
+
+
+def unit(dtype: str) -> float:
+    """The rounding unit of the work done on this input dtype, and of the reference."""
+    return float(np.finfo(result_dtype(dtype)).eps) + float(np.finfo(np.float64).eps)
+
+
+def for_weights(X: Array, dtype: str, *, iterations: int) -> Array:
+    n, d = X.shape[-2:]
+    return np.asarray(CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d) + sqrt(iterations)))
+
+
+def for_pool(X: Array, a: Array | None, expected: Array, dtype: str, *, order: int) -> Array:
+    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1)
+    if order == 2:
+        return np.asarray(bound)
+    without_cancellation = reference.pool(np.abs(X), a, order=1).max(axis=-1)
+    return bound * _relative(without_cancellation, expected, axes=1)
+
+
+def for_sketch(X: Array, a: Array | None, expected: Array, k: int, dtype: str) -> Array:
+    """Of sketches pooled over n features, ``(..., k)``."""
+    n, d = X.shape[-2:]
+    energy = (X.astype(np.float64) ** 2).sum(axis=-1)
+    energy = (energy if a is None else energy * a).sum(axis=-1)
+    return _sketch_rounding(energy, n, d, expected, k, dtype)
+
+
+def for_power(
+    spectrum: Array, n: int, expected: Array, dtype: str, *, p: float, route: str
+) -> Array:
+    """``spectrum``: the eigenvalues of A, largest first."""
+    return _relative(_power_error(spectrum, n, dtype, p, route), expected, axes=2)
+
+
+def for_power_sketch(
+    spectrum: Array, n: int, expected: Array, k: int, dtype: str, *, p: float, route: str
+) -> Array:
+    d = spectrum.shape[-1]
+    rank = min(n, d)
+    spectral = _power_error(spectrum, n, dtype, p, route)
+    largest = spectrum[..., 0] ** p
+    relative = np.divide(spectral, largest, out=np.zeros_like(largest), where=largest > 0)
+    spread = CONSTANT * _relative(spectral * sqrt(rank / k), expected, axes=1)
+    trace = (spectrum**p).sum(axis=-1)
+    rounding = _sketch_rounding(trace, rank, d, expected, k, dtype)
+    return rounding + np.maximum(spread, relative)
+
+
+def for_normalize(dtype: str, size: int) -> Array:
+    return np.asarray(CONSTANT * unit(dtype) * (1 + log2(size) / 8))
+
+
+def _sketch_rounding(energy: Array, n: int, d: int, expected: Array, k: int, dtype: str) -> Array:
+    growth = log2(k + 1) + sqrt(n) + sqrt(d / k)
+    spread = _relative(energy / sqrt(k), expected, axes=1)
+    return CONSTANT * unit(dtype) * growth * np.maximum(spread, 1.0)
+
+
+def _power_error(spectrum: Array, n: int, dtype: str, p: float, route: str) -> Array:
+    """Bound of the spectral norm of the error of A^p, for each image."""
+    d = spectrum.shape[-1]
+    name = route.partition("+")[0]
+    svd = name == "svd"
+    q = CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d))
+    values, exponent = (np.sqrt(spectrum), 2 * p) if svd else (spectrum, p)
+    largest = values[..., 0]
+    # A thin SVD gives only min(n, d) vectors: the rest of the null space is exact.
+    smallest = values[..., min(n, d) - 1 if svd else d - 1]
+    if exponent >= 1:
+        relative = np.asarray(exponent * q)
+    else:
+        condition = np.full(largest.shape, np.inf)
+        np.divide(largest, smallest, out=condition, where=smallest > 0)
+        relative = np.minimum(q**exponent, exponent * q * condition ** (1 - exponent))
+    relative = relative + APPROXIMATION.get((name, result_dtype(dtype)), 0.0)
+    return relative * largest**exponent
+
+
+def _relative(absolute: Array, expected: Array, *, axes: int) -> Array:
+    """Relative to the largest entry of each image; 0 where all of it is 0 and must be exact."""
+    scale = np.abs(expected).max(axis=tuple(range(-axes, 0)), initial=0.0)
+    return np.divide(absolute, scale, out=np.zeros(scale.shape), where=scale > 0)

@@ -1,0 +1,273 @@
+"""One cost model: the work and the memory of every (operation, route) as functions of the case.
+
+``work`` counts what an algorithm must do, by kind; the counts are mathematics and are code. What
+one unit of a kind costs on a backend is measured and is data (``costs.json``), so it can be fitted
+to a machine's own measurements:  seconds = sum over kinds of count x coefficient.
+
+Kinds (all counted once per call, for the whole batch):
+
+    product    multiply-adds in matrix products, symmetric ones counted half
+    eigen      d^3 of symmetric eigen-decompositions
+    svd        n d min(n, d) of thin singular value decompositions
+    inverse    d^3 of matrix inverses
+    transform  k log2 k of real Fourier transforms of length k
+    scatter    elements added at a hashed position
+    stream     elements read or written once by element-wise work and mat-vecs
+    call       library calls (on a device: launches)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from math import log2
+from typing import Any, NamedTuple
+
+from .capabilities import usable_routes
+from .cases import DTYPE_BYTES, Case
+from .errors import InvalidInput
+from .routes import Sizes, find
+from .vocabulary import result_dtype
+
+KINDS = ("product", "eigen", "svd", "inverse", "transform", "scatter", "stream", "call")
+
+# Products of the fixed-length square-root iterations (implementations/shared/roots.py).
+ROOT_PRODUCTS = {"newton-schulz": 60, "polar": 17}
+NEWTON_INVERSES = 20
+
+# Intermediate results that are streamed, not held whole, stay below this many bytes.
+CHUNK_BYTES = 4 * 2**20
+
+
+class Work(NamedTuple):
+    """Counts by kind, and the elements held at once beyond input and output, per image."""
+
+    counts: dict[str, float]
+    held: float
+
+    def __add__(self, other: Any) -> Work:
+        """One after the other: counts add, the larger holding stays."""
+        counts = {
+            kind: self.counts.get(kind, 0.0) + other.counts.get(kind, 0.0)
+            for kind in {**self.counts, **other.counts}
+        }
+        return Work(counts, max(self.held, other.held))
+
+
+def work(operation: str, route: str, case: Case) -> Work:
+    """What one call must do for one image of the case."""
+    known = find(operation, route)
+    if isinstance(known, str):
+        raise InvalidInput(f"{operation} has no route {route!r}: {known}.")
+    if operation == "power_sketch":
+        return _power_sketch(route, case)
+    return _WORK[operation, route](case)
+
+
+def seconds(backend: str, operation: str, route: str, case: Case) -> float:
+    """Predicted time of one call."""
+    price = coefficients(backend, case.dtype)
+    counts = work(operation, route, case).counts
+    return case.batch * sum(price[kind] * count for kind, count in counts.items())
+
+
+def peak_bytes(backend: str, operation: str, route: str, case: Case) -> int:
+    """Predicted memory of one call beyond its input and output."""
+    images = case.batch if _data(backend)["whole_batch"] else min(case.batch, 1)
+    size = DTYPE_BYTES[result_dtype(case.dtype)]
+    return int(images * work(operation, route, case).held * size)
+
+
+def coefficients(backend: str, dtype: str) -> dict[str, float]:
+    """Seconds per unit of each kind; a backend without its own takes those of its device."""
+    found: dict[str, float] = _data(backend)["seconds"][result_dtype(dtype)]
+    return found
+
+
+def _data(backend: str) -> dict[str, Any]:
+    everything = _stored()
+    entry: dict[str, Any] = everything.get(backend) or everything[_device_kind(backend)]
+    return entry
+
+
+def _device_kind(backend: str) -> str:
+    return "cuda" if backend.endswith(":cuda") else "cpu"
+
+
+@cache
+def _stored() -> dict[str, Any]:
+    text = files("demopool").joinpath("costs.json").read_text()
+    stored: dict[str, Any] = json.loads(text)["backends"]
+    return stored
+
+
+def _dense(c: Case) -> Work:
+    passes = 2 * c.n * c.n + c.iterations * c.n * c.n / 2
+    counts = {
+        "product": c.n * c.n * c.d / 2,
+        "stream": c.n * c.d + passes,
+        "call": 3 + 2 * c.iterations,
+    }
+    return Work(counts, c.n * c.n)
+
+
+def _matrix_free(c: Case) -> Work:
+    rounds = max(c.iterations, 1)
+    counts = {
+        "product": 1.5 * rounds * c.n * c.d * c.d,
+        "stream": 3 * rounds * c.n * c.d,
+        "call": 6 * rounds,
+    }
+    return Work(counts, 2 * c.d * c.d + _chunk(c, c.n * c.d))
+
+
+def _pool(c: Case) -> Work:
+    if c.order == 1:
+        return Work({"stream": c.n * c.d, "call": 1}, 0)
+    counts = {"product": c.n * c.d * c.d / 2, "stream": 2 * c.n * c.d + c.d * c.d, "call": 3}
+    return Work(counts, _chunk(c, c.n * c.d))
+
+
+def _sketch(c: Case) -> Work:
+    counts = {
+        "transform": 3 * c.n * _transform(c.k),
+        "scatter": 2 * c.n * c.d,
+        "stream": 6 * c.n * c.k,
+        "call": 8,
+    }
+    return Work(counts, _chunk(c, 4 * c.n * c.k))
+
+
+def _pool_sketch_fft(c: Case) -> Work:
+    counts = {
+        "transform": (2 * c.n + 1) * _transform(c.k),
+        "scatter": 2 * c.n * c.d,
+        "stream": 6 * c.n * c.k,
+        "call": 10,
+    }
+    return Work(counts, _chunk(c, 4 * c.n * c.k))
+
+
+def _pool_sketch_moment(c: Case) -> Work:
+    return _pool(c) + Work({"scatter": c.d * c.d, "call": 4}, _chunk(c, 4 * c.d * c.d))
+
+
+def _eigh_of_a(c: Case) -> Work:
+    counts = {"eigen": float(c.d**3), "product": c.d**3 / 2, "stream": 4 * c.d**2, "call": 5}
+    return Work(counts, 3 * c.d**2)
+
+
+def _root(name: str) -> Callable[[Case], Work]:
+    def count(c: Case) -> Work:
+        products = ROOT_PRODUCTS[name]
+        counts = {"product": products * float(c.d**3), "stream": 2.0 * products * c.d**2}
+        return Work({**counts, "call": products}, 5 * c.d**2)
+
+    return count
+
+
+def _newton(c: Case) -> Work:
+    counts = {"inverse": NEWTON_INVERSES * float(c.d**3), "stream": 80.0 * c.d**2, "call": 80}
+    return Work(counts, 6 * c.d**2)
+
+
+def _gram_vectors(c: Case) -> Work:
+    counts = {
+        "eigen": float(c.n**3),
+        "product": c.n * c.n * c.d * 1.5,
+        "stream": c.n * c.n + 2 * c.n * c.d,
+        "call": 5,
+    }
+    return Work(counts, 3 * c.n * c.n + c.n * c.d)
+
+
+def _svd_vectors(c: Case) -> Work:
+    rank = min(c.n, c.d)
+    counts = {"svd": float(c.n * c.d * rank), "stream": 3.0 * c.n * c.d, "call": 3}
+    return Work(counts, 2 * c.n * c.d + 3 * rank * rank)
+
+
+def _eigh_vectors(c: Case) -> Work:
+    counts = {"eigen": float(c.d**3), "stream": c.d**2, "call": 3}
+    return _pool(c) + Work(counts, 3 * c.d**2)
+
+
+_VECTORS = {"eigh": _eigh_vectors, "gram": _gram_vectors, "svd": _svd_vectors}
+
+
+def _from_vectors(name: str) -> Callable[[Case], Work]:
+    """A^p as the outer product of min(n, d) scaled eigenvectors."""
+
+    def count(c: Case) -> Work:
+        rank = min(c.n, c.d)
+        outer = Work({"product": rank * c.d**2 / 2, "stream": rank * c.d, "call": 3}, 0)
+        return _VECTORS[name](c) + outer
+
+    return count
+
+
+def _given_features(of_a: Callable[[Case], Work]) -> Callable[[Case], Work]:
+    """A route through A, with the pooling that makes A."""
+    return lambda c: _pool(c) + of_a(c) + Work({}, 0)
+
+
+_WORK: dict[tuple[str, str], Callable[[Case], Work]] = {
+    ("weights", "dense"): _dense,
+    ("weights", "matrix-free"): _matrix_free,
+    ("pool", "direct"): _pool,
+    ("sketch", "fft"): _sketch,
+    ("pool_sketch", "fft"): _pool_sketch_fft,
+    ("pool_sketch", "moment"): _pool_sketch_moment,
+    ("matrix_power", "eigh"): _eigh_of_a,
+    ("matrix_power", "newton"): _newton,
+    ("matrix_power", "newton-schulz"): _root("newton-schulz"),
+    ("matrix_power", "polar"): _root("polar"),
+    ("power", "eigh"): _from_vectors("eigh"),
+    ("power", "gram"): _from_vectors("gram"),
+    ("power", "svd"): _from_vectors("svd"),
+    ("power", "newton"): _given_features(_newton),
+    ("power", "newton-schulz"): _given_features(_root("newton-schulz")),
+    ("power", "polar"): _given_features(_root("polar")),
+    ("normalize", "direct"): lambda c: Work({"stream": 3.0 * c.d**c.order, "call": 3}, 0),
+}
+
+
+def _power_sketch(route: str, c: Case) -> Work:
+    """Either A^p is made and scattered, or its eigenvectors are sketched."""
+    vectors, _, how = route.partition("+")
+    if how == "moment":
+        scatter = Work({"scatter": c.d**2, "call": 4}, c.d**2 + _chunk(c, 4 * c.d**2))
+        return _WORK["power", vectors](c) + scatter
+    rank = min(c.n, c.d)
+    transforms = Work(
+        {
+            "transform": (2 * rank + 1) * _transform(c.k),
+            "scatter": 2 * rank * c.d,
+            "stream": 6 * rank * c.k,
+            "call": 10,
+        },
+        rank * c.d + _chunk(c, 4 * rank * c.k),
+    )
+    return _VECTORS[vectors](c) + transforms
+
+
+def _transform(k: int) -> float:
+    return k * log2(k + 1)
+
+
+def _chunk(c: Case, elements: float) -> float:
+    return min(elements, CHUNK_BYTES / DTYPE_BYTES[result_dtype(c.dtype)])
+
+
+def cheapest(backend: str, operation: str, case: Case) -> str:
+    """The usable route with the lowest predicted time; the first of equals."""
+    usable = usable_routes(
+        backend,
+        operation,
+        dtype=case.dtype,
+        order=case.order,
+        sizes=Sizes(case.n, case.d, case.p),
+    )
+    return min(usable, key=lambda route: seconds(backend, operation, route, case))

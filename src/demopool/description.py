@@ -1,0 +1,204 @@
+"""``describe``: from features to descriptors in one call, on the best backend for the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import registry, routes
+from .errors import InvalidInput, Unsupported
+from .hashing import Hashes, hashes
+from .operations import Operations
+from .operations import backend as operations_of
+from .parameters import validated
+from .vocabulary import DTYPES, result_dtype
+
+
+def describe(
+    X: Any,
+    descriptor: str,
+    *,
+    gamma: float = 0.5,
+    tau: float = 0.5,
+    iterations: int = 10,
+    p: float = 0.5,
+    k: int = 8192,
+    seed: int = 0,
+    order: int = 2,
+    layout: str | None = None,
+    zero_rows: str = "error",
+    normalize: str = "signed-sqrt-l2",
+    backend: str = "auto",
+    route: str = "auto",
+    check: bool = True,
+    dtype: Any = None,
+) -> Any:
+    """One descriptor per image; an array stays in its library and on its device.
+
+    X           features: ``(n, d)`` or ``(B, n, d)``; with ``layout`` also conv maps
+    descriptor  ``sum``, ``democratic``, ``power``, or their ``sketched-`` twins
+    gamma       0 equalises all contributions, 1 is sum pooling (democratic)
+    tau         damping of the Sinkhorn iteration (democratic)
+    iterations  Sinkhorn iterations (democratic)
+    p           exponent (power)
+    k, seed     length of the sketch, and which hashes (sketched)
+    order       2, or 1 for first-order ``sum`` and ``democratic``
+    layout      ``"nd"`` (any leading axes), ``"nchw"``, ``"nhwc"``
+    zero_rows   ``"error"`` or ``"ignore"`` (weight 0), for democratic descriptors
+    normalize   ``"signed-sqrt-l2"``, ``"l2"`` or ``"none"``
+    backend     ``"auto"`` or a name from ``demopool.backends()``
+    route       ``"auto"`` or a route such as ``"dense"``, ``"gram+moment"``
+    check       read the values once for NaN, infinities, zero rows and range
+    dtype       of the work and the result; the input's own by default
+
+    Returns ``(..., D)``: D is d*d, row by row, or k when sketched, or d for order 1.
+    """
+    descriptor, layout, order, check = validated(
+        descriptor=descriptor, layout=layout, order=order, check=check
+    )
+    gamma, tau, iterations, p = validated(gamma=gamma, tau=tau, iterations=iterations, p=p)
+    k, seed, dtype = validated(k=k, seed=seed, dtype=dtype)
+    zero_rows, normalize = validated(zero_rows=zero_rows, normalize=normalize)
+    backend, route = validated(backend=backend, route=route)
+    chosen = routes.split(descriptor, route)
+    for operation, name in chosen.items():
+        known = name if name == "auto" else routes.find(operation, name)
+        if isinstance(known, str) and known != "auto":
+            raise Unsupported(f"{descriptor} by {route}", known)
+    if order == 1 and descriptor not in ("sum", "democratic"):
+        raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
+
+    X, home = _array(X)
+    ops = home if backend == "auto" else operations_of(backend)
+    features = _as_rows(X, layout)
+    if ops is not home:
+        features = ops.asarray(home.to_numpy(features))
+    features = _as_dtype(ops, features, dtype)
+    if check:
+        _check_values(
+            ops, features, weighted=descriptor.endswith("democratic"), zeros=zero_rows == "ignore"
+        )
+
+    sketching: Hashes | None = None
+    if descriptor.startswith("sketched-"):
+        sketching = hashes(features.shape[-1], k, seed)
+    weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
+    v = _compute(ops, features, chosen, sketching, weighting, p, order)
+    v = v.reshape((*features.shape[:-2], k if sketching else features.shape[-1] ** order))
+    v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
+    if dtype is not None:
+        v = ops.implementation.cast(v, dtype)
+    return v if ops is home else home.asarray(ops.to_numpy(v))
+
+
+def _compute(
+    ops: Operations,
+    X: Any,
+    chosen: dict[str, str],
+    sketching: Hashes | None,
+    weighting: dict[str, Any],
+    p: float,
+    order: int,
+) -> Any:
+    """The operations of a descriptor, in the order of work."""
+    if sketching is not None and "power_sketch" in chosen:
+        return ops.power_sketch(X, sketching, p=p, route=chosen["power_sketch"])
+    if "power" in chosen:
+        return ops.power(X, p=p, route=chosen["power"])
+    a = None
+    if "weights" in chosen:
+        a = ops.weights(X, **weighting, order=order, route=chosen["weights"])
+    if sketching is not None:
+        return ops.pool_sketch(X, sketching, a, route=chosen["pool_sketch"])
+    return ops.pool(X, a, order=order)
+
+
+def _array(X: Any) -> tuple[Any, Operations]:
+    """The array and the operations of the library it lives in; nested lists become NumPy."""
+    owner = registry.owner(X)
+    if owner is None and isinstance(X, list | tuple):
+        try:
+            X = np.asarray(X)
+        except ValueError:
+            raise InvalidInput("X must be an array; got lists of unequal lengths.") from None
+        owner = "numpy:cpu"
+    if owner is None:
+        kind = f"{type(X).__module__}.{type(X).__qualname__}"
+        raise InvalidInput(
+            f"X must be an array of one of {', '.join(registry.available())}; got a {kind}."
+        )
+    return X, operations_of(owner)
+
+
+def _as_rows(X: Any, layout: str | None) -> Any:
+    """``(..., n, d)`` from any layout; more than three axes are never guessed at."""
+    shape = tuple(X.shape)
+    if layout in ("nchw", "nhwc"):
+        if len(shape) != 4:
+            raise InvalidInput(f"X must have four axes for layout={layout!r}; got shape {shape}.")
+        if layout == "nchw":
+            batch, channels, height, width = shape
+            return X.reshape((batch, channels, height * width)).swapaxes(-1, -2)
+        batch, height, width, channels = shape
+        return X.reshape((batch, height * width, channels))
+    if layout is None and len(shape) not in (2, 3):
+        raise InvalidInput(
+            f"X must be (n, d) or (B, n, d) unless layout is given "
+            f"(nchw, nhwc, or nd for any leading axes); got shape {shape}."
+        )
+    return X
+
+
+def _as_dtype(ops: Operations, X: Any, dtype: str | None) -> Any:
+    """Work in the dtype asked for; half precision is worked in float32."""
+    if dtype is None:
+        return X
+    facts = ops.inspect_features(X)
+    if facts.dtype not in DTYPES:
+        return X  # the operation says what is wrong with it
+    return ops.implementation.cast(X, result_dtype(dtype))
+
+
+def _check_values(ops: Operations, X: Any, *, weighted: bool, zeros: bool) -> None:
+    """NaN, infinities, zero rows, and values whose products leave the range of the dtype."""
+    facts = ops.inspect_features(X)
+    if 0 in facts.shape or facts.dtype not in DTYPES:
+        return
+    magnitudes = ops.implementation.row_magnitudes(X).astype(np.float64)
+    bad = ~np.isfinite(magnitudes)
+    if bad.any():
+        raise InvalidInput(f"X must be finite; {_row(bad)} has a NaN or an infinity.")
+    zero = magnitudes == 0
+    if weighted and zero.any() and not zeros:
+        raise InvalidInput(
+            f"X has a row of zeros ({_row(zero)}), which has no democratic weight; "
+            'zero_rows="ignore" gives it weight 0.'
+        )
+    limits = np.finfo(result_dtype(facts.dtype))
+    largest = magnitudes.max(axis=-1, keepdims=True)
+    n, d = facts.shape[-2:]
+    too_large = largest > np.sqrt(float(limits.max) / (n * d))
+    too_small = (largest > 0) & (largest < np.sqrt(float(limits.tiny)))
+    if too_large.any() or too_small.any():
+        extreme = largest[too_large | too_small].flat[0]
+        raise InvalidInput(
+            f"X has values of size {extreme:.3g}, whose squares do not fit {limits.dtype}; "
+            "scale the features (descriptors do not depend on their scale) or use dtype='float64'."
+        )
+    # K grows with the fourth power of a row's norm and must not vanish next to the largest.
+    faint = ~zero & (magnitudes < largest * float(limits.tiny) ** 0.25)
+    if weighted and faint.any():
+        raise InvalidInput(
+            f"X has a row ({_row(faint)}) so much smaller than the largest of its image that its "
+            f"weight does not fit {limits.dtype}; leave it out, make it zero, or use "
+            "dtype='float64'."
+        )
+
+
+def _row(where: NDArray[Any]) -> str:
+    index = np.argwhere(where)[0].tolist()
+    image = f"image {index[:-1] if len(index) > 2 else index[0]}, " if len(index) > 1 else ""
+    more = int(where.sum()) - 1
+    return f"{image}row {index[-1]}" + (f" and {more} more" if more else "")

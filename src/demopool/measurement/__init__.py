@@ -1,0 +1,1 @@
+"""Measuring: the machine and memory. One meter for everything that reports."""

@@ -1,0 +1,249 @@
+"""The operations a user calls: checked here once, for every backend, then handed to its kernels.
+
+Shapes, dtypes, devices and parameters are checked; values are never read, so nothing here makes a
+device wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
+
+from . import capabilities, costs, registry
+from .capabilities import Support
+from .cases import Case
+from .contract import ArrayFacts, Implementation
+from .errors import InvalidInput, Unsupported
+from .hashing import Hashes
+from .parameters import validated
+from .routes import Sizes
+from .vocabulary import DTYPES, result_dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Hashes in the form one backend's kernels want."""
+
+    backend: str
+    hashes: Hashes
+    ready: Any
+
+
+@cache
+def backend(name: str) -> Operations:
+    """The operations of a backend by name; an absent one raises :class:`BackendUnavailable`."""
+    return Operations(validated(backend=name), registry.implementation(name))
+
+
+class Operations:
+    """One backend's operations, on that library's own arrays, where the arrays are.
+
+    ``X`` is ``(..., n, d)``; leading axes are independent images, and a batch of 0 is fine.
+    dtype out = dtype in, half precision in gives float32 out. A zero row gets weight 0.
+    """
+
+    def __init__(self, name: str, implementation: Implementation) -> None:
+        self.name = name
+        self.implementation = implementation
+
+    def __repr__(self) -> str:
+        return f"demopool.backend({self.name!r})"
+
+    # --- the operations ---
+
+    def weights(
+        self,
+        X: Any,
+        *,
+        gamma: float = 0.5,
+        tau: float = 0.5,
+        iterations: int = 10,
+        order: int = 2,
+        route: str = "auto",
+    ) -> Any:
+        """Gamma-democratic weights, ``(..., n, d) -> (..., n)``."""
+        gamma, tau, iterations = validated(gamma=gamma, tau=tau, iterations=iterations)
+        facts = self.inspect_features(X)
+        kernel = self._kernel("weights", route, facts, order, iterations=iterations)
+        return kernel(X, gamma=gamma, tau=tau, iterations=iterations, order=order)
+
+    def pool(self, X: Any, a: Any = None, *, order: int = 2) -> Any:
+        """Weighted pooling, ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.
+
+        ``a=None`` is sum pooling. Weights must be >= 0; a negative one gives NaN.
+        """
+        facts = self.inspect_features(X)
+        self._weights_of(a, facts)
+        return self._kernel("pool", "auto", facts, order)(X, a, order=order)
+
+    def sketch(self, X: Any, hashes: Hashes | Prepared) -> Any:
+        """Tensor Sketch of every feature, ``(..., n, d) -> (..., n, k)``."""
+        facts = self.inspect_features(X)
+        ready, k = self._hashes(hashes, facts)
+        return self._kernel("sketch", "auto", facts, k=k)(X, ready)
+
+    def pool_sketch(
+        self, X: Any, hashes: Hashes | Prepared, a: Any = None, *, route: str = "auto"
+    ) -> Any:
+        """Weighted sum of the features' Tensor Sketches, ``(..., n, d), (..., n) -> (..., k)``."""
+        facts = self.inspect_features(X)
+        self._weights_of(a, facts)
+        ready, k = self._hashes(hashes, facts)
+        return self._kernel("pool_sketch", route, facts, k=k)(X, ready, a)
+
+    def power(self, X: Any, *, p: float = 0.5, route: str = "auto") -> Any:
+        """``(X^T X)^p``, ``(..., n, d) -> (..., d, d)``."""
+        p = validated(p=p)
+        return self._kernel("power", route, self.inspect_features(X), p=p)(X, p=p)
+
+    def matrix_power(self, A: Any, *, p: float = 0.5, route: str = "auto") -> Any:
+        """``A^p`` of symmetric positive semi-definite matrices, ``(..., d, d) -> (..., d, d)``."""
+        p = validated(p=p)
+        facts = self.inspect_features(A, "A", "(..., d, d)")
+        if facts.shape[-1] != facts.shape[-2]:
+            raise InvalidInput(f"A must be square, (..., d, d); got shape {facts.shape}.")
+        return self._kernel("matrix_power", route, facts, p=p)(A, p=p)
+
+    def power_sketch(
+        self, X: Any, hashes: Hashes | Prepared, *, p: float = 0.5, route: str = "auto"
+    ) -> Any:
+        """Tensor Sketch of ``(X^T X)^p``, ``(..., n, d) -> (..., k)``."""
+        p = validated(p=p)
+        facts = self.inspect_features(X)
+        ready, k = self._hashes(hashes, facts)
+        return self._kernel("power_sketch", route, facts, p=p, k=k)(X, ready, p=p)
+
+    def normalize(
+        self, v: Any, *, axes: int = 1, kind: str = "signed-sqrt-l2", overwrite: bool = False
+    ) -> Any:
+        """Signed square root, then l2 over the last ``axes`` axes together; zeros stay zeros.
+
+        ``overwrite=True`` lets the backend reuse the memory of ``v`` for the result.
+        """
+        axes, kind, overwrite = validated(axes=axes, kind=kind, overwrite=overwrite)
+        facts = self._facts(v, "v")
+        if len(facts.shape) < axes or 0 in facts.shape[len(facts.shape) - axes :]:
+            raise InvalidInput(
+                f"v must have at least {axes} axes, the last {axes} of them not empty; "
+                f"got shape {facts.shape}."
+            )
+        self._support("normalize", "direct", facts)
+        kernel = self.implementation.kernels["normalize", "direct"]
+        return kernel(v, axes=axes, kind=kind, overwrite=overwrite)
+
+    # --- arrays ---
+
+    def asarray(self, array: Any) -> Any:
+        """A NumPy array as this backend's, on its device; a view where the library can."""
+        return self.implementation.asarray(array)
+
+    def to_numpy(self, array: Any) -> NDArray[Any]:
+        """This backend's array as NumPy."""
+        return self.implementation.to_numpy(array)
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished."""
+        self.implementation.synchronize()
+
+    def prepare(self, hashes: Hashes) -> Prepared:
+        """Hashes moved to the device once, for many calls; operations take them either way."""
+        if not isinstance(hashes, Hashes):
+            raise InvalidInput(
+                f"hashes must come from demopool.hashes; got a {type(hashes).__name__}."
+            )
+        return Prepared(self.name, hashes, self.implementation.prepare(hashes))
+
+    # --- what there is ---
+
+    def supports(
+        self, operation: str, *, route: str = "auto", dtype: Any = None, order: int = 2
+    ) -> Support:
+        """State and reason from the capability table; true when the state is ``ok``."""
+        dtype, order = validated(dtype=dtype, order=order)
+        return capabilities.supports(self.name, operation, route=route, dtype=dtype, order=order)
+
+    # --- checks ---
+
+    def _facts(self, array: Any, name: str) -> ArrayFacts:
+        facts = self.implementation.inspect(array)
+        if facts is None:
+            where = registry.owner(array)
+            given = f"an array of {where}" if where else f"a {type(array).__name__}"
+            raise InvalidInput(
+                f"{name} must be an array of {self.name} (asarray makes one); got {given}."
+            )
+        return facts
+
+    def inspect_features(self, X: Any, name: str = "X", shape: str = "(..., n, d)") -> ArrayFacts:
+        """Shape, dtype and device of features; anything that is not ``(..., n, d)`` is an error."""
+        facts = self._facts(X, name)
+        if len(facts.shape) < 2:
+            raise InvalidInput(f"{name} must have shape {shape}; got shape {facts.shape}.")
+        if 0 in facts.shape[-2:]:
+            raise InvalidInput(
+                f"{name} must have shape {shape} with n >= 1 and d >= 1; got shape {facts.shape}."
+            )
+        return facts
+
+    def _weights_of(self, a: Any, features: ArrayFacts) -> None:
+        if a is None:
+            return
+        facts = self._facts(a, "a")
+        if facts.shape != features.shape[:-1]:
+            raise InvalidInput(
+                f"a must have one weight per feature, shape {features.shape[:-1]}; "
+                f"got shape {facts.shape}."
+            )
+        if facts.dtype != result_dtype(features.dtype):
+            raise InvalidInput(
+                f"a must be {result_dtype(features.dtype)} for {features.dtype} features; "
+                f"got {facts.dtype}."
+            )
+        if facts.device != features.device:
+            raise InvalidInput(
+                f"a must be on the device of X, {features.device}; got {facts.device}."
+            )
+
+    def _hashes(self, hashes: Any, features: ArrayFacts) -> tuple[Any, int]:
+        prepared = hashes if isinstance(hashes, Prepared) else self.prepare(hashes)
+        if prepared.backend != self.name:
+            raise InvalidInput(
+                f"hashes must be prepared for {self.name}; these are for {prepared.backend}."
+            )
+        if prepared.hashes.d != features.shape[-1]:
+            raise InvalidInput(
+                f"hashes must be for d = {features.shape[-1]}; got hashes for "
+                f"d = {prepared.hashes.d}."
+            )
+        return prepared.ready, prepared.hashes.k
+
+    def _support(
+        self, operation: str, route: str, facts: ArrayFacts, order: int = 2, p: float | None = None
+    ) -> None:
+        if facts.dtype not in DTYPES:
+            raise InvalidInput(
+                f"{operation} takes floating-point arrays ({', '.join(DTYPES)}); got {facts.dtype}."
+            )
+        n, d = facts.shape[-2:] if len(facts.shape) > 1 else (None, None)
+        supported = capabilities.supports(
+            self.name, operation, route=route, dtype=facts.dtype, order=order, sizes=Sizes(n, d, p)
+        )
+        if not supported:
+            what = operation if route == "auto" else f"{operation} by {route}"
+            raise Unsupported(f"{what} on {self.name}", supported.reason)
+
+    def _kernel(
+        self, operation: str, route: str, facts: ArrayFacts, order: int = 2, **job: Any
+    ) -> Any:
+        """The kernel of a route; ``auto`` is the cheapest usable one by the cost model."""
+        route, order = validated(route=route, order=order)
+        self._support(operation, route, facts, order, job.get("p"))
+        if route == "auto":
+            *leading, n, d = facts.shape
+            case = Case(batch=prod(leading), n=n, d=d, dtype=facts.dtype, order=order, **job)
+            route = costs.cheapest(self.name, operation, case)
+        return self.implementation.kernels[operation, route]
