@@ -18,13 +18,13 @@ from scipy.linalg import blas
 Array = NDArray[Any]
 
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
-    (name, dtype): getattr(blas, prefix + name)
+    (name, character): getattr(blas, prefix + name)
     for name in ("syrk", "symm", "symv", "gemm", "gemv", "nrm2")
-    for dtype, prefix in (("float32", "s"), ("float64", "d"))
+    for character, prefix in (("f", "s"), ("d", "d"))
 }
 
-# Blocks of the mirrored triangle that fit the first-level cache together with their transpose.
-_MIRROR = 32
+# Columns mirrored at a time.
+_STRIP = 64
 
 
 def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
@@ -48,58 +48,63 @@ def row_chunks(rows: int, bytes_per_row: int, budget: int) -> Iterator[slice]:
 
 def gram(X: Array, out: Array, *, scale: float = 1.0) -> Array:
     """Lower triangle of ``scale * X X^T`` into ``out``; the rest of ``out`` is left as it is."""
-    syrk = _FUNCTIONS["syrk", X.dtype.name]
+    syrk = _FUNCTIONS["syrk", X.dtype.char]
     syrk(scale, X.T, trans=1, c=out.T, overwrite_c=1)
     return out
 
 
 def outer(X: Array, out: Array, *, add: bool = False) -> Array:
     """Lower triangle of ``X^T X`` into ``out``, or added to it."""
-    syrk = _FUNCTIONS["syrk", X.dtype.name]
+    syrk = _FUNCTIONS["syrk", X.dtype.char]
     syrk(1.0, X.T, beta=float(add), c=out.T, overwrite_c=1)
     return out
 
 
 def times_symmetric(X: Array, S: Array) -> Array:
     """``X S`` for a symmetric S of which the lower triangle is read."""
-    symm = _FUNCTIONS["symm", X.dtype.name]
+    symm = _FUNCTIONS["symm", X.dtype.char]
     return symm(1.0, S.T, X.T).T
 
 
 def symmetric_times_vector(S: Array, v: Array) -> Array:
     """``S v`` for a symmetric S of which the lower triangle is read."""
-    return _FUNCTIONS["symv", S.dtype.name](1.0, S.T, v)
+    return _FUNCTIONS["symv", S.dtype.char](1.0, S.T, v)
 
 
 def product(A: Array, B: Array) -> Array:
     """``A B``, for matrices or batches of them."""
     if A.ndim > 2:
         return np.stack([product(a, b) for a, b in zip(A, B, strict=True)]) if len(A) else A * B
-    return _FUNCTIONS["gemm", A.dtype.name](1.0, B.T, A.T).T
+    return _FUNCTIONS["gemm", A.dtype.char](1.0, B.T, A.T).T
 
 
 def transposed_product(A: Array, B: Array) -> Array:
     """``A^T B`` for row-major A and B."""
-    return _FUNCTIONS["gemm", A.dtype.name](1.0, B.T, A.T, trans_b=1).T
+    return _FUNCTIONS["gemm", A.dtype.char](1.0, B.T, A.T, trans_b=1).T
 
 
 def vector_times(v: Array, X: Array) -> Array:
     """``v^T X``."""
-    return _FUNCTIONS["gemv", X.dtype.name](1.0, X.T, v)
+    return _FUNCTIONS["gemv", X.dtype.char](1.0, X.T, v)
 
 
 def norm(v: Array) -> float:
     """l2 norm of all elements, safe from overflow and underflow."""
-    return float(_FUNCTIONS["nrm2", v.dtype.name](v.ravel()))
+    return float(_FUNCTIONS["nrm2", v.dtype.char](v.ravel()))
 
 
 def mirror(S: Array) -> Array:
-    """Copy the lower triangle onto the upper, block by block, in place."""
-    size = S.shape[0]
-    for start in range(0, size, _MIRROR):
-        stop = min(start + _MIRROR, size)
-        S[start:stop, stop:] = S[stop:, start:stop].T
-        block = S[start:stop, start:stop]
-        upper = np.triu_indices(stop - start, 1)
-        block[upper] = block.T[upper]
+    """Copy the lower triangle onto the upper, strip by strip, in place.
+
+    Each strip of columns is copied first: read in place, its elements lie one row length apart,
+    which for d = 512 or 2048 puts them all into the same few lines of the cache.
+    """
+    size = len(S)
+    above = np.triu(np.ones((_STRIP, _STRIP), dtype=bool), 1)
+    for start in range(0, size, _STRIP):
+        stop = min(start + _STRIP, size)
+        width = stop - start
+        strip = S[start:, start:stop].copy()
+        S[start:stop, stop:] = strip[width:].T
+        np.copyto(S[start:stop, start:stop], strip[:width].T, where=above[:width, :width])
     return S

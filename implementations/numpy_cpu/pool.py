@@ -35,8 +35,7 @@ def weighted_outer(image: Array, weights: Array | None, out: Array) -> Array:
     if weights is None:
         return blas.outer(image, out)
     root = np.sqrt(weights)[:, np.newaxis]
-    row_bytes = image.shape[1] * image.itemsize
-    for rows in blas.row_chunks(len(image), row_bytes, _CHUNK_BYTES):
+    for rows in blas.row_chunks(len(image), image[0].nbytes, _CHUNK_BYTES):
         blas.outer(image[rows] * root[rows], out, add=rows.start > 0)
     return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import frexp
+from math import frexp, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -12,27 +12,46 @@ from demopool.implementations.shared.scaling import weights_factor
 from . import blas
 from .blas import Array
 
-TimesKernel = Callable[[Array], Array]
-"""v -> K v"""
+# Rows that the matrix-free route handles at once: few calls, and a block is still in the cache when
+# it is multiplied and reduced.
+_BLOCK_BYTES = 2**20
 
-# Rows that the matrix-free route handles at once, so that a block stays in the cache while it is
-# weighted, multiplied and reduced.
-_BLOCK_BYTES = 2**18
+# Rows of the triangle that become kernel values at once: few calls, little beyond the diagonal.
+_KERNEL_ROWS = 1024
 
-# Largest squared norms in here can be squared once more, and summed, without leaving float32.
-_SAFE_LOW, _SAFE_HIGH = 2.0**-40, 2.0**40
+# A largest squared norm in here can be squared once more, and summed, in float32, and leaves room
+# below for rows of 1e-8 times that norm.
+_SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40
+
+
+class _Kernel(NamedTuple):
+    """K of the features multiplied by c, a power of two (which multiplies exactly)."""
+
+    times: Callable[[Array], Array]
+    squared_norms: Array
+    c: float
 
 
 def dense(X: Array, *, gamma: float, tau: float, iterations: int, order: int) -> Array:
     """Build the lower half of K once, then one symmetric mat-vec per iteration."""
     n = X.shape[-2]
-    # Zeros, because squaring goes by whole blocks and the upper triangle is never written.
+    # The upper triangle is never read. It is zero, so that blocks may reach into it.
     K = np.zeros((n, n), dtype=blas.working_dtype(X))
 
-    def kernel_of(scaled: _Scaled) -> TimesKernel:
-        blas.gram(scaled.image, K, scale=scaled.c_left**2)
-        _make_kernel(K, order)
-        return lambda v: blas.symmetric_times_vector(K, v)
+    def kernel_of(image: Array) -> _Kernel:
+        # The first row tells the scale, usually; the diagonal tells whether it did.
+        c = _near_one(blas.norm(image[0]))
+        squared_norms = blas.gram(image, K, scale=c * c).diagonal().copy()
+        if not _SAFE_LOW < squared_norms.max() < _SAFE_HIGH:
+            image, c = _into_range(image)
+            squared_norms = blas.gram(image, K).diagonal().copy()
+        for start in range(0, n, _KERNEL_ROWS):
+            lower = K[start : start + _KERNEL_ROWS, : start + _KERNEL_ROWS]
+            if order == 2:
+                np.multiply(lower, lower, out=lower)
+            else:
+                np.maximum(lower, 0.0, out=lower)
+        return _Kernel(lambda v: blas.symmetric_times_vector(K, v), squared_norms, c)
 
     return _weights(X, kernel_of, gamma, tau, iterations, order)
 
@@ -43,96 +62,71 @@ def matrix_free(X: Array, *, gamma: float, tau: float, iterations: int, order: i
     moment = np.empty((d, d), dtype=blas.working_dtype(X))
     blocks = list(blas.row_chunks(n, d * moment.itemsize, _BLOCK_BYTES))
 
-    def kernel_of(scaled: _Scaled) -> TimesKernel:
+    def kernel_of(image: Array) -> _Kernel:
+        squared_norms, c = np.vecdot(image, image), 1.0
+        if not _SAFE_LOW < squared_norms.max() < _SAFE_HIGH:
+            image, c = _into_range(image)
+            squared_norms = np.vecdot(image, image)
+
         def times_K(v: Array) -> Array:
-            root = np.sqrt(v)[:, np.newaxis] * v.dtype.type(scaled.c_left**2)
+            root = np.sqrt(v)[:, np.newaxis]
             for block in blocks:
-                blas.outer(scaled.image[block] * root[block], moment, add=block.start > 0)
+                blas.outer(image[block] * root[block], moment, add=block.start > 0)
             result = np.empty_like(v)
             for block in blocks:
-                rows = scaled.image[block]
-                np.einsum("nd,nd->n", blas.times_symmetric(rows, moment), rows, out=result[block])
+                rows = image[block]
+                np.vecdot(blas.times_symmetric(rows, moment), rows, out=result[block])
             return result
 
-        return times_K
+        return _Kernel(times_K, squared_norms, c)
 
     return _weights(X, kernel_of, gamma, tau, iterations, order)
 
 
 def _weights(
     X: Array,
-    kernel_of: Callable[[_Scaled], TimesKernel],
+    kernel_of: Callable[[Array], _Kernel],
     gamma: float,
     tau: float,
     iterations: int,
     order: int,
 ) -> Array:
-    """Image by image: into range, Sinkhorn, and back to the features as they were given."""
+    """Image by image: Sinkhorn in range, then back to the features as they were given."""
     weights = np.empty(X.shape[:-1], dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
-        scaled = _scaled(image)
-        a = _sinkhorn(kernel_of(scaled), scaled.squared_norms, gamma, tau, iterations)
-        factor = weights_factor(scaled.c, gamma=gamma, tau=tau, iterations=iterations, order=order)
+        kernel = kernel_of(image)
+        a = _sinkhorn(kernel, gamma, tau, iterations)
+        factor = weights_factor(kernel.c, gamma=gamma, tau=tau, iterations=iterations, order=order)
         np.multiply(a, a.dtype.type(factor), out=weights[index])
     return weights
 
 
-def _sinkhorn(
-    times_K: TimesKernel,
-    squared_norms: Array,
-    gamma: float,
-    tau: float,
-    iterations: int,
-) -> Array:
+def _sinkhorn(kernel: _Kernel, gamma: float, tau: float, iterations: int) -> Array:
     """T products with K for T iterations: K 1 is needed for the target and serves the first one."""
-    ones = np.ones_like(squared_norms)
-    absent = np.flatnonzero(squared_norms == 0)
-    Ka = times_K(ones)
+    a = np.ones_like(kernel.squared_norms)
+    # A zero row has an empty row in K. Any positive number there keeps it away from the others.
+    absent = np.flatnonzero(kernel.squared_norms == 0)
+    Ka = kernel.times(a)
     Ka[absent] = 1.0
     target = Ka**gamma
-    a = ones
     for iteration in range(iterations):
         if iteration:
-            Ka = times_K(a)
+            Ka = kernel.times(a)
             Ka[absent] = 1.0
-        a = a / (a * Ka / target) ** tau
+        s = np.multiply(a, Ka, out=Ka)
+        s /= target
+        s **= tau
+        a = a / s
     a[absent] = 0.0
     return a
 
 
-def _make_kernel(G: Array, order: int) -> None:
-    """Lower triangle of the Gram matrix to that of the kernel, in place."""
-    for rows in blas.row_chunks(len(G), G.shape[1] * G.itemsize, _BLOCK_BYTES):
-        lower = G[rows, : rows.stop]
-        if order == 2:
-            np.multiply(lower, lower, out=lower)
-        else:
-            np.maximum(lower, 0.0, out=lower)
+def _into_range(image: Array) -> tuple[Array, float]:
+    """A copy whose largest value is near 1, and the factor; zeros and NaN stay as they are."""
+    c = _near_one(max(float(image.max()), -float(image.min())))
+    return image * image.dtype.type(c), c
 
 
-class _Scaled(NamedTuple):
-    """An image and the power of two that brings its largest row norm near 1.
-
-    Powers of two multiply exactly. Usually the image is left alone and the factor is still to be
-    applied to each product (``c_left``); features whose products would leave the range of the
-    dtype are multiplied first, in a copy.
-    """
-
-    image: Array
-    squared_norms: Array
-    c: float
-    c_left: float
-
-
-def _scaled(image: Array) -> _Scaled:
-    squared_norms = np.einsum("nd,nd->n", image, image)
-    largest = float(squared_norms.max())
-    if _SAFE_LOW < largest < _SAFE_HIGH:
-        c = 2.0 ** -(frexp(largest)[1] // 2)
-        return _Scaled(image, squared_norms, c, c)
-    magnitude = max(float(image.max()), -float(image.min()))
-    if magnitude == 0.0 or not np.isfinite(magnitude):
-        return _Scaled(image, squared_norms, 1.0, 1.0)
-    c = 2.0 ** -frexp(magnitude)[1]
-    image = image * image.dtype.type(c)
-    return _Scaled(image, np.einsum("nd,nd->n", image, image), c, 1.0)
+def _near_one(size: float) -> float:
+    """The power of two that brings ``size`` to between 1/2 and 1."""
+    return 2.0 ** -frexp(size)[1] if 0.0 < size < inf else 1.0

@@ -8,7 +8,7 @@ backend's specification brings, ours and the plug-ins'.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from . import registry
@@ -75,6 +75,7 @@ def _rows(backend: str) -> dict[tuple[str, str, int], Row]:
     return rows
 
 
+@lru_cache(maxsize=4096)
 def supports(
     backend: str,
     operation: str,

@@ -7,12 +7,13 @@ to a machine's own measurements:  seconds = sum over kinds of count x coefficien
 Kinds (all counted once per call, for the whole batch):
 
     product    multiply-adds in matrix products, symmetric ones counted half
-    eigen      d^3 of symmetric eigen-decompositions
+    eigen      d^3 + 512 d^2 of symmetric eigen-decompositions (columns wait for each other)
     svd        n d min(n, d) of thin singular value decompositions
     inverse    d^3 of matrix inverses
     transform  k log2 k of real Fourier transforms of length k
     scatter    elements added at a hashed position
-    stream     elements read or written once by element-wise work and mat-vecs
+    matvec     elements of a symmetric matrix read by mat-vecs
+    stream     elements read or written once by element-wise work
     call       library calls (on a device: launches)
 """
 
@@ -31,11 +32,15 @@ from .errors import InvalidInput
 from .routes import Sizes, find
 from .vocabulary import result_dtype
 
-KINDS = ("product", "eigen", "svd", "inverse", "transform", "scatter", "stream", "call")
+KINDS = ("product", "eigen", "svd", "inverse", "transform", "scatter", "matvec", "stream", "call")
 
-# Products of the fixed-length square-root iterations (implementations/shared/roots.py).
-ROOT_PRODUCTS = {"newton-schulz": 60, "polar": 17}
-NEWTON_INVERSES = 20
+# Products of the fixed-length square-root iterations, by dtype (implementations/shared/roots.py).
+ROOT_PRODUCTS = {
+    "newton": {"float32": 8, "float64": 12},
+    "newton-schulz": {"float32": 48, "float64": 111},
+    "polar": {"float32": 20, "float64": 48},
+}
+NEWTON_INVERSES = {"float32": 5, "float64": 7}
 
 # Intermediate results that are streamed, not held whole, stay below this many bytes.
 CHUNK_BYTES = 4 * 2**20
@@ -104,10 +109,10 @@ def _stored() -> dict[str, Any]:
 
 
 def _dense(c: Case) -> Work:
-    passes = 2 * c.n * c.n + c.iterations * c.n * c.n / 2
     counts = {
         "product": c.n * c.n * c.d / 2,
-        "stream": c.n * c.d + passes,
+        "matvec": max(c.iterations, 1) * c.n * c.n / 2,
+        "stream": 2.0 * c.n * c.n,
         "call": 3 + 2 * c.iterations,
     }
     return Work(counts, c.n * c.n)
@@ -155,27 +160,28 @@ def _pool_sketch_moment(c: Case) -> Work:
 
 
 def _eigh_of_a(c: Case) -> Work:
-    counts = {"eigen": float(c.d**3), "product": c.d**3 / 2, "stream": 4 * c.d**2, "call": 5}
+    counts = {"eigen": _eigen(c.d), "product": c.d**3 / 2, "stream": 4 * c.d**2, "call": 5}
     return Work(counts, 3 * c.d**2)
 
 
 def _root(name: str) -> Callable[[Case], Work]:
     def count(c: Case) -> Work:
-        products = ROOT_PRODUCTS[name]
-        counts = {"product": products * float(c.d**3), "stream": 2.0 * products * c.d**2}
-        return Work({**counts, "call": products}, 5 * c.d**2)
+        products = ROOT_PRODUCTS[name][result_dtype(c.dtype)]
+        inverses = NEWTON_INVERSES[result_dtype(c.dtype)] if name == "newton" else 0
+        counts = {
+            "product": products * float(c.d**3),
+            "inverse": inverses * float(c.d**3),
+            "stream": 3.0 * (products + inverses) * c.d**2,
+            "call": 3.0 * (products + inverses),
+        }
+        return Work(counts, 6 * c.d**2)
 
     return count
 
 
-def _newton(c: Case) -> Work:
-    counts = {"inverse": NEWTON_INVERSES * float(c.d**3), "stream": 80.0 * c.d**2, "call": 80}
-    return Work(counts, 6 * c.d**2)
-
-
 def _gram_vectors(c: Case) -> Work:
     counts = {
-        "eigen": float(c.n**3),
+        "eigen": _eigen(c.n),
         "product": c.n * c.n * c.d * 1.5,
         "stream": c.n * c.n + 2 * c.n * c.d,
         "call": 5,
@@ -190,7 +196,7 @@ def _svd_vectors(c: Case) -> Work:
 
 
 def _eigh_vectors(c: Case) -> Work:
-    counts = {"eigen": float(c.d**3), "stream": c.d**2, "call": 3}
+    counts = {"eigen": _eigen(c.d), "stream": c.d**2, "call": 3}
     return _pool(c) + Work(counts, 3 * c.d**2)
 
 
@@ -210,7 +216,7 @@ def _from_vectors(name: str) -> Callable[[Case], Work]:
 
 def _given_features(of_a: Callable[[Case], Work]) -> Callable[[Case], Work]:
     """A route through A, with the pooling that makes A."""
-    return lambda c: _pool(c) + of_a(c) + Work({}, 0)
+    return lambda c: _pool(c) + of_a(c)
 
 
 _WORK: dict[tuple[str, str], Callable[[Case], Work]] = {
@@ -221,13 +227,13 @@ _WORK: dict[tuple[str, str], Callable[[Case], Work]] = {
     ("pool_sketch", "fft"): _pool_sketch_fft,
     ("pool_sketch", "moment"): _pool_sketch_moment,
     ("matrix_power", "eigh"): _eigh_of_a,
-    ("matrix_power", "newton"): _newton,
+    ("matrix_power", "newton"): _root("newton"),
     ("matrix_power", "newton-schulz"): _root("newton-schulz"),
     ("matrix_power", "polar"): _root("polar"),
     ("power", "eigh"): _from_vectors("eigh"),
     ("power", "gram"): _from_vectors("gram"),
     ("power", "svd"): _from_vectors("svd"),
-    ("power", "newton"): _given_features(_newton),
+    ("power", "newton"): _given_features(_root("newton")),
     ("power", "newton-schulz"): _given_features(_root("newton-schulz")),
     ("power", "polar"): _given_features(_root("polar")),
     ("normalize", "direct"): lambda c: Work({"stream": 3.0 * c.d**c.order, "call": 3}, 0),
@@ -251,6 +257,10 @@ def _power_sketch(route: str, c: Case) -> Work:
         rank * c.d + _chunk(c, 4 * rank * c.k),
     )
     return _VECTORS[vectors](c) + transforms
+
+
+def _eigen(d: int) -> float:
+    return float(d**3 + 512 * d**2)
 
 
 def _transform(k: int) -> float:

@@ -7,7 +7,7 @@ device wait.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -37,6 +37,15 @@ class Prepared:
 def backend(name: str) -> Operations:
     """The operations of a backend by name; an absent one raises :class:`BackendUnavailable`."""
     return Operations(validated(backend=name), registry.implementation(name))
+
+
+@lru_cache(maxsize=4096)
+def _cheapest(
+    name: str, operation: str, shape: tuple[int, ...], dtype: str, order: int, **job: Any
+) -> str:
+    *leading, n, d = shape
+    case = Case(batch=prod(leading), n=n, d=d, dtype=dtype, order=order, **job)
+    return costs.cheapest(name, operation, case)
 
 
 class Operations:
@@ -78,13 +87,13 @@ class Operations:
         """
         facts = self.inspect_features(X)
         self._weights_of(a, facts)
-        return self._kernel("pool", "auto", facts, order)(X, a, order=order)
+        return self._kernel("pool", "direct", facts, order)(X, a, order=order)
 
     def sketch(self, X: Any, hashes: Hashes | Prepared) -> Any:
         """Tensor Sketch of every feature, ``(..., n, d) -> (..., n, k)``."""
         facts = self.inspect_features(X)
         ready, k = self._hashes(hashes, facts)
-        return self._kernel("sketch", "auto", facts, k=k)(X, ready)
+        return self._kernel("sketch", "fft", facts, k=k)(X, ready)
 
     def pool_sketch(
         self, X: Any, hashes: Hashes | Prepared, a: Any = None, *, route: str = "auto"
@@ -243,7 +252,5 @@ class Operations:
         route, order = validated(route=route, order=order)
         self._support(operation, route, facts, order, job.get("p"))
         if route == "auto":
-            *leading, n, d = facts.shape
-            case = Case(batch=prod(leading), n=n, d=d, dtype=facts.dtype, order=order, **job)
-            route = costs.cheapest(self.name, operation, case)
+            route = _cheapest(self.name, operation, facts.shape, facts.dtype, order, **job)
         return self.implementation.kernels[operation, route]

@@ -5,6 +5,6 @@
 whatever the reference says, :mod:`.engine` runs one cell, :mod:`.matrix` runs them all.
 """
 
-from .matrix import Cell, check, reproduce
+from .matrix import Cell, check, failed, reproduce
 
-__all__ = ["Cell", "check", "reproduce"]
+__all__ = ["Cell", "check", "failed", "reproduce"]

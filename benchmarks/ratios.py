@@ -1,0 +1,175 @@
+"""Speed and memory of numpy:cpu against plain SciPy: ``make ratios``.
+
+Ours and the baseline run in turns in one process; the figure is the median of the turns' ratios,
+because times move with the machine and ratios in one run hardly do. Float32, and both cores must
+be otherwise idle: the script says so when they are not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from baselines import (
+    dense_democratic,
+    eigh_alone,
+    sketch_by_three_transforms,
+    two_symmetric_products,
+)
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import demopool as dp
+from demopool.measurement.fingerprint import busy_share
+from demopool.measurement.memory import peak_host_bytes
+
+Call = Callable[[], Any]
+SECONDS_PER_RATIO = 3.0
+IDLE = 0.15
+
+
+class Ratio(NamedTuple):
+    """Ours divided by the baseline must be at most ``bar``."""
+
+    job: str
+    baseline: str
+    ours: Call
+    theirs: Call
+    bar: float
+
+
+class Memory(NamedTuple):
+    """Extra memory of a call, its result included, must be at most ``megabytes``."""
+
+    job: str
+    ours: Call
+    megabytes: float
+
+
+def ratios() -> list[Ratio]:
+    """The jobs that decide whether numpy:cpu is any good."""
+    ops = dp.backend("numpy:cpu")
+    vgg, large, long = _features(784, 512), _features(3136, 512), _features(12544, 64)
+    res = _features(196, 2048)
+    A = res.T @ res
+    hashes = dp.hashes(512, 8192)
+    ready = ops.prepare(hashes)
+    a = ops.weights(vgg)
+
+    def democratic(X: np.ndarray[Any, Any]) -> Call:
+        return lambda: ops.pool(X, ops.weights(X))
+
+    return [
+        Ratio(
+            "democratic n=784 d=512",
+            "two SYRKs",
+            democratic(vgg),
+            lambda: two_symmetric_products(vgg),
+            1.25,
+        ),
+        Ratio(
+            "democratic n=3136 d=512",
+            "two SYRKs",
+            democratic(large),
+            lambda: two_symmetric_products(large),
+            1.4,
+        ),
+        Ratio(
+            "democratic n=12544 d=64",
+            "good dense version",
+            democratic(long),
+            lambda: dense_democratic(long),
+            1 / 8,
+        ),
+        Ratio(
+            "sketched pooling n=784 d=512 k=8192",
+            "three FFTs per feature",
+            lambda: ops.pool_sketch(vgg, ready, a),
+            lambda: sketch_by_three_transforms(vgg, hashes, a),
+            1 / 8,
+        ),
+        Ratio(
+            "power n=196 d=2048 p=1/2",
+            "eigh of the 2048 x 2048 matrix",
+            lambda: ops.power(res),
+            lambda: eigh_alone(A),
+            1 / 20,
+        ),
+    ]
+
+
+def memories() -> list[Memory]:
+    """What must stay small whatever n, d and the batch."""
+    ops = dp.backend("numpy:cpu")
+    long, batch = _features(12544, 64), _features(8, 196, 2048)
+    return [
+        Memory("democratic n=12544 d=64", lambda: ops.pool(long, ops.weights(long)), 10),
+        Memory(
+            "sketched democratic b=8 n=196 d=2048 k=8192",
+            lambda: dp.describe(batch, "sketched-democratic"),
+            16,
+        ),
+    ]
+
+
+def main() -> int:
+    console = Console()
+    busy = busy_share()
+    if busy is not None and busy > IDLE:
+        console.print(f"Warning: others use {busy:.0%} of the cores; these ratios will not hold.")
+    table = Table(title="numpy:cpu, float32")
+    for heading in ("job", "against", "ratio", "spread", "bar", ""):
+        table.add_column(
+            heading, justify="right" if heading in ("ratio", "spread", "bar") else "left"
+        )
+    missed = 0
+    for row in track(ratios(), "timing", console=console, transient=True):
+        low, ratio, high = _quartiles(row.ours, row.theirs)
+        missed += ratio > row.bar
+        verdict = "ok" if ratio <= row.bar else "missed"
+        spread = f"{low:.3g}-{high:.3g}"
+        table.add_row(row.job, row.baseline, f"{ratio:.3g}", spread, f"<= {row.bar:.3g}", verdict)
+    for memory in memories():
+        memory.ours()
+        peak = peak_host_bytes(memory.ours)
+        if peak is None:
+            table.add_row(
+                memory.job, "extra memory", "unknown", "", f"<= {memory.megabytes:g} MB", ""
+            )
+            continue
+        missed += peak > memory.megabytes * 1e6
+        verdict = "ok" if peak <= memory.megabytes * 1e6 else "missed"
+        shown = f"{peak / 1e6:.1f} MB"
+        table.add_row(memory.job, "extra memory", shown, "", f"<= {memory.megabytes:g} MB", verdict)
+    console.print(table)
+    console.print("ratio: ours / baseline, median of alternating turns; spread: quartiles")
+    return 1 if missed else 0
+
+
+def _quartiles(ours: Call, theirs: Call) -> tuple[float, float, float]:
+    """Of the ratio, over turns of one call each, after a call of each that is not counted."""
+    ours(), theirs()
+    found: list[float] = []
+    end = time.perf_counter() + SECONDS_PER_RATIO
+    while time.perf_counter() < end or len(found) < 5:
+        found.append(_seconds(ours) / _seconds(theirs))
+    low, middle, high = np.quantile(found, (0.25, 0.5, 0.75))
+    return float(low), float(middle), float(high)
+
+
+def _seconds(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _features(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+"""``python -m demopool`` is ``demopool``."""
+
+from .commands import main
+
+if __name__ == "__main__":
+    main()

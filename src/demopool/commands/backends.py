@@ -1,0 +1,64 @@
+"""``demopool backends``: what can run here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from demopool.errors import InvalidInput
+from demopool.files import write_text
+from demopool.listing import backends as list_backends
+from demopool.support import insert_matrix, markdown_matrix
+
+from .output import console, emit, envelope, json_option
+
+SCHEMA = 1
+
+
+@click.command()
+@json_option
+@click.option("--matrix", is_flag=True, help="The support matrix instead, as Markdown.")
+@click.option(
+    "--write",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Put the support matrix into this file, between its two marker lines.",
+)
+def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
+    """List all backends: usable here or not, why, and how to install what is missing.
+
+    Asking is cheap: no library is imported and no GPU is touched.
+    """
+    if file is not None:
+        if not matrix:
+            raise InvalidInput("--write goes with --matrix.")
+        write_text(file, insert_matrix(_read(file), markdown_matrix()))
+    elif matrix:
+        emit(markdown_matrix())
+    elif as_json:
+        emit(envelope(SCHEMA, {"backends": list_backends()}))
+    else:
+        _show()
+
+
+def _show() -> None:
+    table = Table(box=SIMPLE)
+    for heading in ("backend", "state", "device, or why not"):
+        table.add_column(heading, no_wrap=heading == "backend")
+    for row in list_backends():
+        versions = [f"{name} {version}" for name, version in row["versions"].items()]
+        told = ", ".join([row["device"] or row["reason"] or "", *versions])
+        if row["install"]:
+            told += f"\n{row['install']}"
+        table.add_row(row["backend"], row["state"], told)
+    console().print(table)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(f"{file} cannot be read: {problem.strerror}.") from None

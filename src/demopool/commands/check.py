@@ -1,0 +1,123 @@
+"""``demopool check``: the conformance matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from demopool import conformance
+from demopool.conformance import Cell, failed
+from demopool.conformance.features import seed
+from demopool.vocabulary import DTYPES, OPERATIONS
+
+from .output import console, emit, envelope, json_option, progress
+
+SCHEMA = 1
+
+
+@click.command()
+@click.argument("backends", nargs=-1, metavar="[BACKEND]...")
+@click.option("--quick", is_flag=True, help="Leave out the largest examples.")
+@click.option(
+    "--operation",
+    "operations",
+    multiple=True,
+    type=click.Choice(OPERATIONS),
+    help="Only this operation; can be repeated.",
+)
+@click.option("--worst", is_flag=True, help="Show the worst example and how to run it in Python.")
+@json_option
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the JSON into this file instead.",
+)
+def check(
+    backends: tuple[str, ...],
+    quick: bool,
+    operations: tuple[str, ...],
+    worst: bool,
+    as_json: bool,
+    output: Path | None,
+) -> int:
+    """Judge every operation and route against the float64 reference.
+
+    Without BACKEND: everything usable on this machine. Each cell shows the worst error beside the
+    tolerance it was allowed; both are relative to the result, and the tolerance is derived from
+    dtype, sizes and exponent. Exit code 1 if anything is wrong, or a named backend is absent.
+
+    \b
+    demopool check                                       this machine
+    demopool check numpy:cpu --quick                     one backend, half a minute
+    demopool check --operation power --worst             the worst case, to run again
+    """
+    with progress("checking") as report:
+        cells = conformance.check(backends, operations=operations, quick=quick, progress=report)
+    bad = failed(cells)
+    if as_json or output:
+        emit(envelope(SCHEMA, {"rows": [cell.as_row() for cell in cells]}), output)
+    else:
+        screen = console()
+        for backend in dict.fromkeys(cell.backend for cell in cells):
+            _show([cell for cell in cells if cell.backend == backend], screen)
+        for cell in bad:
+            screen.print(f"{_name(cell)} is {cell.state}: {cell.reason} (on: {cell.worst_case})")
+        if worst:
+            _show_worst(bad or cells, screen)
+        judged = sum(cell.dtype is not None for cell in cells)
+        screen.print(f"{judged - len(bad)} of {judged} cells conform to the reference.")
+    return 1 if bad else 0
+
+
+def _show(cells: Sequence[Cell], screen: Console) -> None:
+    """One backend: a line per operation, route and order; a column per dtype."""
+    dtypes = [dtype for dtype in DTYPES if any(cell.dtype == dtype for cell in cells)]
+    table = Table(title=f"{cells[0].backend}: worst error / tolerance", box=SIMPLE, pad_edge=False)
+    table.add_column("operation")
+    table.add_column("route")
+    for dtype in dtypes:
+        table.add_column(dtype, justify="right", no_wrap=True)
+    for operation, route, order in dict.fromkeys((c.operation, c.route, c.order) for c in cells):
+        row = [c for c in cells if (c.operation, c.route, c.order) == (operation, route, order)]
+        shown = {cell.dtype: _cell(cell) for cell in row}
+        name = operation if order == 2 else f"{operation} (order 1)"
+        holes = [cell.reason or "" for cell in row if cell.dtype is None]
+        table.add_row(name, route, *(shown.get(dtype, "-") for dtype in dtypes), *holes[:1])
+    screen.print(table)
+
+
+def _cell(cell: Cell) -> str:
+    if cell.worst_error is None or cell.tolerance is None:
+        return cell.state
+    figures = f"{cell.worst_error:.0e}/{cell.tolerance:.0e}".replace("e-0", "e-")
+    return figures if cell.state == "ok" else f"{figures} {cell.state}"
+
+
+def _show_worst(cells: Sequence[Cell], screen: Console) -> None:
+    """The cell that used most of its tolerance, or that failed without a figure."""
+    cell = max(
+        cells,
+        key=lambda c: c.worst_error / c.tolerance if c.worst_error and c.tolerance else 0.0,
+    )
+    example = cell.worst_case or ""
+    screen.print(f"\nworst: {_name(cell)}, on: {example}")
+    if example.startswith("law: "):
+        screen.print("That is a law, tried on named features; see demopool.conformance.laws.")
+        return
+    screen.print(f"seed of its features: {seed(example.partition(';')[0])}")
+    screen.print("To run it again in Python:")
+    call = (
+        f"    reproduce({cell.backend!r}, {cell.operation!r}, {cell.route!r}, "
+        f"dtype={cell.dtype!r},\n              order={cell.order}, example={example!r})"
+    )
+    screen.print("    from demopool.conformance import reproduce", markup=False)
+    screen.print(call, markup=False)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.backend} {cell.operation} by {cell.route}, order {cell.order}, {cell.dtype}"

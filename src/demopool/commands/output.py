@@ -1,0 +1,59 @@
+"""What all commands share: the JSON envelope, the console, progress and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from demopool import __version__
+from demopool.files import write_text
+from demopool.measurement.fingerprint import machine
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One strict JSON object.")
+
+
+def envelope(schema: int, payload: dict[str, Any]) -> str:
+    """One strict JSON object: schema, version and machine first, then the payload; never NaN."""
+    everything = {"schema": schema, "demopool": __version__, "machine": machine(), **payload}
+    return json.dumps(everything, indent=2, allow_nan=False)
+
+
+def emit(text: str, output: Path | None = None) -> None:
+    """To standard output, or whole into a file."""
+    if output is None:
+        click.echo(text)
+    else:
+        write_text(output, text + "\n")
+
+
+def console() -> Console:
+    """Standard output; rich leaves out colour and drawing where they cannot be shown."""
+    return Console(highlight=False)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on standard error, gone when done; nothing where there is no terminal."""
+    bar = Progress(
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+
+        def report(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield report
