@@ -75,7 +75,12 @@ class Verdict:
 def answer(target: Target, example: Example) -> Outcome:
     """Ask one example; raises :class:`Violation` for anything but a value that is too far off."""
     question = ask(example, target.operation, target.order, target.dtype)
-    result = call(target, question.arrays, question.options, question.expected.shape)
+    try:
+        result = call(target, question.arrays, question.options, question.expected.shape)
+    except Exception:
+        # It may have written into the question, which is kept for the next route.
+        ask.cache_clear()
+        raise
     error, allowed = _compare(result, question, question.allowed(target.route))
     return Outcome(example.name, error, allowed, result, question.expected)
 

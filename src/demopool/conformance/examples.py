@@ -165,7 +165,13 @@ def _vary(names: tuple[str, ...], *changes: dict[str, Any]) -> tuple[Example, ..
 _SOME = ("n<d", "rectified")
 _REAL = ("VGG-16 at 224 px",)
 _SIZES_OF_SKETCHES = ({"k": 37}, {"k": 5}, {"k": 1}, {"k": 8}, {"k": 2048})
-_POWERS = ({"p": 0.1}, {"p": 0.3}, {"p": 0.75}, {"p": 1.0})
+_POWERS = ({"p": 0.3}, {"p": 0.75}, {"p": 1.0})
+_OF_POWERS = (
+    *_vary((*_SOME, "n>d", "zero rows", "rank-deficient", *_REAL), *_POWERS),
+    # In float32, p = 0.1 turns rounding errors of 1e-7 into 0.2: only where that can still be told
+    # from a wrong answer.
+    *_vary(("n>d", "rectified", *_REAL), {"p": 0.1}),
+)
 
 _VARIATIONS: dict[str, tuple[Example, ...]] = {
     "weights": (
@@ -189,12 +195,11 @@ _VARIATIONS: dict[str, tuple[Example, ...]] = {
         *_vary(_SOME, *_SIZES_OF_SKETCHES, {"weights": "none"}, {"weights": "some zero"}),
         *_vary(_REAL, {"k": 1000}),
     ),
-    "power": _vary((*_SOME, "n>d", "zero rows", "rank-deficient", *_REAL), *_POWERS),
-    "matrix_power": _vary((*_SOME, "n>d", "zero rows", "rank-deficient", *_REAL), *_POWERS),
+    "power": _OF_POWERS,
+    "matrix_power": _OF_POWERS,
     "power_sketch": (
         *_vary(_SOME, *_SIZES_OF_SKETCHES),
-        # Not p = 0.1: in float32 the error of A^p can be as large as its sketch.
-        *_vary(("n>d", "rank-deficient", *_REAL), *_POWERS[1:]),
+        *_vary(("n>d", "rank-deficient", *_REAL), *_POWERS),
         *_vary(_REAL, {"k": 1000}),
     ),
     "normalize": _vary(("n>d", "zero rows", *_REAL), {"kind": "l2"}, {"kind": "none"}),

@@ -171,13 +171,16 @@ def _symmetric(run: Run, X: Array, dtype: str) -> Claim:
     return _distance(A, A.T, np.asarray(tolerance.unit(dtype)))
 
 
-def _positive(run: Run, X: Array, dtype: str) -> Claim:
-    """No eigenvalue below zero by more than rounding."""
-    A = run(X).astype(np.float64)
-    values = np.linalg.eigvalsh((A + A.T) / 2)
-    scale = float(np.abs(values).max()) or 1.0
-    allowed = tolerance.for_pool(X, None, A, dtype, order=2) * np.sqrt(X.shape[-1])
-    return Claim(max(0.0, -float(values.min())) / scale, BOTH_SIDES * float(allowed))
+def _positive(allowed: Callable[..., Array]) -> Law:
+    """No eigenvalue below zero by more than rounding: by d times that of the entries at most."""
+
+    def law(run: Run, X: Array, dtype: str) -> Claim:
+        A = run(X).astype(np.float64)
+        values = np.linalg.eigvalsh((A + A.T) / 2)
+        entries = float(np.max(allowed(X, A, dtype), initial=0.0)) * float(np.abs(A).max())
+        return Claim(max(0.0, -float(values.min())), BOTH_SIDES * X.shape[-1] * entries)
+
+    return law
 
 
 def _powers_multiply(run: Run, X: Array, dtype: str) -> Claim:
@@ -247,7 +250,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "zero padding": _zero_padded(_pool_allowed),
         "batch equals loop": _batch_equals_loop(_pool_allowed),
         "symmetric": _symmetric,
-        "positive semi-definite": _positive,
+        "positive semi-definite": _positive(_pool_allowed),
     },
     "sketch": {
         "unbiased kernel estimate": _kernel_estimate,
@@ -264,7 +267,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "zero padding": _zero_padded(_power_allowed),
         "batch equals loop": _batch_equals_loop(_power_allowed),
         "symmetric": _symmetric,
-        "positive semi-definite": _positive,
+        "positive semi-definite": _positive(_power_allowed),
         "powers multiply": _powers_multiply,
     },
     "matrix_power": {},

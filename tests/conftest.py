@@ -1,0 +1,63 @@
+"""Which backends the tests run on, and a summary that cannot hide a skip."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import hypothesis
+import pytest
+
+from demopool import registry
+
+# No time limits (machines are noisy), and the same examples on every run.
+hypothesis.settings.register_profile(
+    "demopool", deadline=None, derandomize=True, max_examples=25, database=None
+)
+hypothesis.settings.load_profile("demopool")
+
+# A child process of a test must not fail because of what CI asks of this one.
+REQUIRED = registry.required()
+
+
+def pytest_report_header() -> list[str]:
+    return [
+        f"backends usable here: {', '.join(registry.available())}",
+        f"backends required by {registry.REQUIRED_VARIABLE}: {', '.join(REQUIRED) or 'none'}",
+    ]
+
+
+def pytest_sessionstart() -> None:
+    """A required backend that is absent fails the run, it does not skip its tests."""
+    for name in REQUIRED:
+        registry.demand(name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = Counter(
+        str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    terminalreporter.write_line(f"{sum(reasons.values())} skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"  {count} x {reason}")
+
+
+WRITTEN = [name for name in registry.names() if registry.entry(name).capabilities]
+
+
+@pytest.fixture(params=WRITTEN)
+def usable(request: pytest.FixtureRequest) -> str:
+    """Each backend that is written; one that is absent is skipped with its reason."""
+    found = registry.probe(request.param)
+    if found.state != "ok":
+        pytest.skip(f"{request.param}: {found.reason}")
+    return str(request.param)
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """For child processes: no terminal settings and no required backends."""
+    for name in (registry.REQUIRED_VARIABLE, "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return dict(os.environ)

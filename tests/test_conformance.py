@@ -1,0 +1,101 @@
+"""Every cell of the capability table, on every backend present; and the engine itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from demopool import backend, capabilities, conformance, registry
+from demopool.conformance import features, tolerance
+from demopool.conformance.engine import Target, check_cell
+from demopool.conformance.examples import ask, examples
+from demopool.errors import BackendUnavailable, InvalidInput
+from demopool.vocabulary import State
+
+CELLS = [(row, dtype) for row in capabilities.table() for dtype in row.dtypes]
+
+
+def _id(value: object) -> str:
+    if isinstance(value, capabilities.Row):
+        return f"{value.backend}-{value.operation}-{value.route}-{value.order}"
+    return str(value)
+
+
+@pytest.mark.parametrize(("row", "dtype"), CELLS, ids=_id)
+def test_cell_conforms_to_the_reference(row: capabilities.Row, dtype: str) -> None:
+    found = registry.probe(row.backend)
+    if found.state != "ok":
+        pytest.skip(f"{row.backend}: {found.reason}")
+    target = Target(backend(row.backend), row.operation, row.route, row.order, dtype)
+    verdict = check_cell(target)
+    assert verdict.state is State.OK, f"{verdict.where}: {verdict.reason}"
+    assert verdict.worst is not None
+
+
+def test_every_tolerance_can_fail_zeros() -> None:
+    """Zeros have a relative error of 1: a tolerance near that would check nothing."""
+    for row, dtype in CELLS:
+        if dtype == "float64":
+            continue
+        for example in examples(row.operation, row.route, quick=True):
+            question = ask(example, row.operation, row.order, dtype)
+            largest = np.max(question.allowed(row.route), initial=0.0)
+            assert largest < 0.5, f"{row.operation} {row.route} {dtype} {example.name}: {largest}"
+
+
+def test_tolerance_follows_the_dtype() -> None:
+    X = np.ones((4, 3))
+    single = tolerance.for_weights(X, "float32", iterations=10)
+    assert tolerance.for_weights(X, "float16", iterations=10) == single
+    ratio = single / tolerance.for_weights(X, "float64", iterations=10)
+    assert ratio > 1e8
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", features.NAMES)
+def test_features_are_finite_and_exact_in_their_dtype(name: str, dtype: str) -> None:
+    X = features.make(name, dtype)
+    assert np.isfinite(X).all()
+    np.testing.assert_array_equal(features.representable(X, dtype), X)
+    if X.size and name != "zero rows":
+        assert (X != 0).any(axis=-1).all(), "a zero row where none was meant"
+
+
+def test_features_of_a_name_never_change() -> None:
+    first, again = features.make("n>d", "float32"), features.make("n>d", "float32")
+    np.testing.assert_array_equal(first, again)
+    assert features.seed("n>d") == 3054665988
+
+
+def test_reproduce_runs_one_example_again() -> None:
+    outcome = conformance.reproduce(
+        "numpy:cpu", "weights", "dense", dtype="float32", example="mixed norms; gamma=0.3"
+    )
+    assert outcome.error <= outcome.tolerance
+    assert outcome.result.shape == outcome.expected.shape
+    with pytest.raises(InvalidInput, match="example"):
+        conformance.reproduce("numpy:cpu", "weights", "dense", dtype="float32", example="nothing")
+
+
+def test_check_names_what_it_cannot_do() -> None:
+    with pytest.raises(InvalidInput, match="operation must be one of"):
+        conformance.check(operations=["wieghts"])
+    with pytest.raises(InvalidInput, match="backend must be one of"):
+        conformance.check(["numpy:gpu"])
+    absent = next(name for name in registry.names() if registry.probe(name).state != "ok")
+    with pytest.raises(BackendUnavailable, match=absent):
+        conformance.check([absent])
+
+
+def test_check_reports_progress_and_one_row_per_cell() -> None:
+    seen: list[tuple[int, int]] = []
+    cells = conformance.check(
+        ["numpy:cpu"],
+        operations=["pool"],
+        quick=True,
+        progress=lambda done, total, what: seen.append((done, total)),
+    )
+    assert len(cells) == len(seen) - 1 == 6
+    assert seen[-1] == (6, 6)
+    assert {cell.state for cell in cells} == {"ok"}
+    assert not conformance.failed(cells)
