@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from math import log2
+from math import inf, log2
 from typing import Any, NamedTuple
 
 from .capabilities import usable_routes
@@ -42,7 +42,8 @@ ROOT_PRODUCTS = {
 }
 NEWTON_INVERSES = {"float32": 5, "float64": 7}
 
-# Intermediate results that are streamed, not held whole, stay below this many bytes.
+# Intermediate results that are streamed, not held whole, stay below this many bytes; the second
+# moment that the moment route scatters stays below twice as many.
 CHUNK_BYTES = 4 * 2**20
 
 
@@ -156,7 +157,8 @@ def _pool_sketch_fft(c: Case) -> Work:
 
 
 def _pool_sketch_moment(c: Case) -> Work:
-    return _pool(c) + Work({"scatter": c.d * c.d, "call": 4}, _chunk(c, 4 * c.d * c.d))
+    moment = min(c.d * c.d, 2 * _chunk(c, inf))
+    return _pool(c) + Work({"scatter": c.d * c.d, "call": 4}, moment + _chunk(c, 5 * c.d * c.d))
 
 
 def _eigh_of_a(c: Case) -> Work:
@@ -244,7 +246,7 @@ def _power_sketch(route: str, c: Case) -> Work:
     """Either A^p is made and scattered, or its eigenvectors are sketched."""
     vectors, _, how = route.partition("+")
     if how == "moment":
-        scatter = Work({"scatter": c.d**2, "call": 4}, c.d**2 + _chunk(c, 4 * c.d**2))
+        scatter = Work({"scatter": c.d**2, "call": 4}, c.d**2 + _chunk(c, 5 * c.d**2))
         return _WORK["power", vectors](c) + scatter
     rank = min(c.n, c.d)
     transforms = Work(

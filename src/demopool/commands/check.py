@@ -77,7 +77,12 @@ def check(
 def _show(cells: Sequence[Cell], screen: Console) -> None:
     """One backend: a line per operation, route and order; a column per dtype."""
     dtypes = [dtype for dtype in DTYPES if any(cell.dtype == dtype for cell in cells)]
-    table = Table(title=f"{cells[0].backend}: worst error / tolerance", box=SIMPLE, pad_edge=False)
+    table = Table(
+        title=f"{cells[0].backend}: worst error / tolerance",
+        caption="(1): first order; -: not for this dtype",
+        box=SIMPLE,
+        pad_edge=False,
+    )
     table.add_column("operation")
     table.add_column("route")
     for dtype in dtypes:
@@ -85,7 +90,7 @@ def _show(cells: Sequence[Cell], screen: Console) -> None:
     for operation, route, order in dict.fromkeys((c.operation, c.route, c.order) for c in cells):
         row = [c for c in cells if (c.operation, c.route, c.order) == (operation, route, order)]
         shown = {cell.dtype: _cell(cell) for cell in row}
-        name = operation if order == 2 else f"{operation} (order 1)"
+        name = operation if order == 2 else f"{operation} (1)"
         holes = [cell.reason or "" for cell in row if cell.dtype is None]
         table.add_row(name, route, *(shown.get(dtype, "-") for dtype in dtypes), *holes[:1])
     screen.print(table)

@@ -41,14 +41,16 @@ def console() -> Console:
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on standard error, gone when done; nothing where there is no terminal."""
+    errors = Console(stderr=True)
     bar = Progress(
         TextColumn(title),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
-        console=Console(stderr=True),
+        console=errors,
         transient=True,
+        disable=not errors.is_terminal,
     )
     with bar:
         task = bar.add_task("", total=None)

@@ -1,0 +1,159 @@
+"""The command line: shapes of the JSON, exit codes, plain output, files written whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import demopool
+from demopool import files
+from demopool.errors import InvalidInput
+from demopool.support import BEGIN, END, insert_matrix, markdown_matrix
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*arguments: str, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "demopool", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+        **options,
+    )
+
+
+def _strict(text: str) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} in JSON")
+
+    parsed: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    assert list(parsed)[:3] == ["schema", "demopool", "machine"]
+    assert parsed["schema"] == 1
+    assert parsed["demopool"] == demopool.__version__
+    assert parsed["machine"]["cores"] >= 1
+    return parsed
+
+
+def test_backends_as_json(plain_environment: dict[str, str]) -> None:
+    done = run("backends", "--json", env=plain_environment)
+    assert done.returncode == 0
+    listed = _strict(done.stdout)["backends"]
+    assert listed[0]["backend"] == "numpy:cpu"
+    assert len(listed) >= 8
+
+
+def test_check_as_json(plain_environment: dict[str, str]) -> None:
+    arguments = ("check", "numpy:cpu", "--quick", "--operation", "pool", "--json")
+    done = run(*arguments, env=plain_environment)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    rows = _strict(done.stdout)["rows"]
+    assert len(rows) == 6
+    for row in rows:
+        assert list(row) == [
+            "operation",
+            "route",
+            "order",
+            "backend",
+            "dtype",
+            "state",
+            "worst_error",
+            "tolerance",
+            "worst_case",
+            "reason",
+        ]
+        assert row["state"] == "ok"
+        assert 0 < row["worst_error"] <= row["tolerance"]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_tables_are_plain_text_without_a_terminal(
+    columns: str, plain_environment: dict[str, str]
+) -> None:
+    env = {**plain_environment, "COLUMNS": columns}
+    for arguments in (("backends",), ("check", "--quick", "--operation", "pool", "--worst")):
+        done = run(*arguments, env=env)
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout
+        assert max(len(line) for line in done.stdout.splitlines()) <= max(int(columns), 78)
+    assert "reproduce('numpy:cpu', 'pool', 'direct'" in done.stdout
+    assert "6 of 6 cells conform" in done.stdout
+
+
+def test_what_worst_prints_runs(plain_environment: dict[str, str]) -> None:
+    done = run("check", "--quick", "--operation", "sketch", "--worst", env=plain_environment)
+    code = done.stdout.partition("To run it again in Python:\n")[2].partition("3 of 3")[0]
+    lines = "\n".join(line[4:] for line in code.splitlines())
+    names: dict[str, Any] = {}
+    exec(
+        lines.replace("reproduce(", "outcome = reproduce(", 1).replace("import outcome", "import"),
+        names,
+    )
+    assert names["outcome"].error <= names["outcome"].tolerance
+
+
+def test_help_teaches(plain_environment: dict[str, str]) -> None:
+    bare, helped = run(env=plain_environment), run("--help", env=plain_environment)
+    assert bare.stdout == helped.stdout
+    assert bare.returncode == 0
+    assert "demopool check" in helped.stdout
+    assert "tolerance" in run("check", "--help", env=plain_environment).stdout
+    assert demopool.__version__ in run("--version", env=plain_environment).stdout
+
+
+def test_works_from_the_repositorys_root(plain_environment: dict[str, str]) -> None:
+    """The root has folders named like parts of the package; they must not shadow it."""
+    assert run("backends", env=plain_environment, cwd=ROOT).returncode == 0
+
+
+def test_output_to_a_closed_pipe_is_no_error(plain_environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m demopool backends --json | head -c 10",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=plain_environment,
+    )
+    assert done.stderr == ""
+
+
+def test_output_file_holds_the_json(tmp_path: Path, plain_environment: dict[str, str]) -> None:
+    file = tmp_path / "report.json"
+    arguments = ("check", "--quick", "--operation", "pool", "--output", str(file))
+    assert run(*arguments, env=plain_environment).returncode == 0
+    assert len(_strict(file.read_text())["rows"]) == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_readme_matrix_is_not_stale() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert insert_matrix(text, markdown_matrix()) == text, "run `make matrix`"
+
+
+def test_matrix_goes_between_the_markers() -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert insert_matrix(text, "new") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kept.txt"
+    files.write_text(file, "old")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", fail)
+    with pytest.raises(InvalidInput, match="No space left"):
+        files.write_text(file, "new")
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]

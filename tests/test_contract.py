@@ -1,0 +1,272 @@
+"""What users and scripts rely on: hashes, capabilities, threads, the registry and plug-ins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import demopool as dp
+from demopool import capabilities, registry
+from demopool.errors import BackendUnavailable
+from demopool.routes import ROUTES, descriptor_routes, join, split
+from demopool.vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS, State
+
+
+def test_hashes_are_pinned_for_ever() -> None:
+    """Stored descriptors outlive every library: these numbers may never change."""
+    h = dp.hashes(8, k=8192, seed=0)
+    assert h.version == 1
+    assert h.h1.tolist() == [5344, 1363, 4176, 7991, 3032, 398, 7845, 577]
+    assert h.h2.tolist() == [846, 4291, 1992, 346, 171, 5266, 1999, 8098]
+    assert h.s1.tolist() == [-1, -1, 1, -1, 1, -1, 1, -1]
+    assert h.s2.tolist() == [1, 1, -1, 1, 1, 1, 1, 1]
+    assert dp.hashes(3, k=10, seed=2**64 - 1).h1.tolist() == [3, 4, 3]
+
+
+def test_hashes_are_what_they_say() -> None:
+    h = dp.hashes(1000, k=37, seed=5)
+    assert (h.d, h.k, h.seed) == (1000, 37, 5)
+    assert h.h1.dtype == h.h2.dtype == np.int64
+    assert h.s1.dtype == h.s2.dtype == np.int8
+    assert h.h1.min() >= 0
+    assert h.h1.max() == 36
+    assert set(h.s1.tolist()) == {-1, 1}
+    np.testing.assert_array_equal(dp.hashes(10, k=37, seed=5).h2, h.h2[:10])
+    assert (dp.hashes(1000, k=37, seed=6).h1 != h.h1).mean() > 0.9
+    assert (h.h1 != h.h2).mean() > 0.9
+    with pytest.raises(ValueError, match="read-only"):
+        h.h1[0] = 1
+
+
+def test_hashes_spread_evenly() -> None:
+    h = dp.hashes(100_000, k=10, seed=0)
+    for bins in (h.h1, h.h2):
+        counts = np.bincount(bins, minlength=10)
+        # Chi-square with 9 degrees of freedom: 27.9 is exceeded once in a thousand.
+        assert ((counts - 1e4) ** 2 / 1e4).sum() < 27.9
+    for signs in (h.s1, h.s2):
+        assert abs(signs.astype(int).sum()) < 3.3 * np.sqrt(100_000)
+
+
+def test_prepared_hashes_give_the_same_numbers(usable: str) -> None:
+    ops = dp.backend(usable)
+    X = ops.asarray(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))
+    h = dp.hashes(5, k=16)
+    plain, ready = ops.pool_sketch(X, h), ops.pool_sketch(X, ops.prepare(h))
+    np.testing.assert_array_equal(ops.to_numpy(plain), ops.to_numpy(ready))
+
+
+def test_signatures_are_those_of_the_interface() -> None:
+    assert str(signature(dp.describe)).startswith("(X: 'Any', descriptor: 'str', *, gamma: 'float'")
+    defaults = {
+        name: parameter.default
+        for name, parameter in signature(dp.describe).parameters.items()
+        if parameter.default is not parameter.empty
+    }
+    assert defaults == {
+        "gamma": 0.5,
+        "tau": 0.5,
+        "iterations": 10,
+        "p": 0.5,
+        "k": 8192,
+        "seed": 0,
+        "order": 2,
+        "layout": None,
+        "zero_rows": "error",
+        "normalize": "signed-sqrt-l2",
+        "backend": "auto",
+        "route": "auto",
+        "check": True,
+        "dtype": None,
+    }
+    assert list(signature(dp.hashes).parameters) == ["d", "k", "seed"]
+
+
+def test_all_eight_backends_are_always_listed() -> None:
+    listed = {row["backend"]: row for row in dp.backends()}
+    assert tuple(listed)[:8] == BACKENDS
+    for row in listed.values():
+        assert set(row) == {"backend", "state", "device", "versions", "reason", "install"}
+        assert row["state"] == "ok" or row["reason"]
+    assert listed["numpy:cpu"]["state"] == "ok"
+    assert listed["numpy:cpu"]["versions"]["numpy"] == np.__version__
+
+
+def test_an_absent_backend_asked_for_by_name_is_an_error() -> None:
+    for name in BACKENDS:
+        if registry.probe(name).state is not State.OK:
+            with pytest.raises(BackendUnavailable) as caught:
+                dp.backend(name)
+            assert caught.value.reason
+
+
+def test_supports_answers_from_the_capability_table() -> None:
+    ops = dp.backend("numpy:cpu")
+    assert ops.supports("weights", route="dense", dtype="float32", order=2)
+    assert ops.supports("weights", route="dense", dtype=np.float64, order=1).state == "ok"
+    refused = ops.supports("weights", route="matrix-free", dtype="float32", order=1)
+    assert refused.state == "unsupported"
+    assert "order 2" in refused.reason
+    assert "bfloat16" in ops.supports("pool", dtype="bfloat16").reason
+
+
+@pytest.mark.parametrize("name", [n for n in registry.names() if registry.entry(n).capabilities])
+def test_table_and_kernels_agree(name: str) -> None:
+    """Every route the table promises has a kernel, and no kernel is hidden from the table."""
+    if registry.probe(name).state is not State.OK:
+        pytest.skip(f"{name}: {registry.probe(name).reason}")
+    promised = {(r.operation, r.route) for r in capabilities.table((name,)) if r.state is State.OK}
+    assert promised == set(dp.backend(name).implementation.kernels)
+
+
+def test_every_hole_has_a_reason() -> None:
+    rows = capabilities.table()
+    assert {row.operation for row in rows} == set(OPERATIONS)
+    assert len(rows) == len(registry.names()) * sum(len(route.orders) for route in ROUTES)
+    for row in rows:
+        assert (row.state is State.OK) == bool(row.dtypes)
+        assert row.state is State.OK or row.reason
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS)
+def test_descriptor_routes_split_and_join(descriptor: str) -> None:
+    for route in descriptor_routes(descriptor):
+        assert join(descriptor, split(descriptor, route)) == route
+    assert "dense+fft" in descriptor_routes("sketched-democratic")
+    assert "gram+moment" in descriptor_routes("sketched-power")
+    assert descriptor_routes("sum") == ("direct",)
+
+
+def test_a_thousand_concurrent_calls_equal_the_serial_ones(usable: str) -> None:
+    ops = dp.backend(usable)
+    rng = np.random.default_rng(0)
+    images = [ops.asarray(rng.standard_normal((40, 24)).astype(np.float32)) for _ in range(25)]
+    h = dp.hashes(24, k=64)
+    jobs = [
+        lambda X: ops.weights(X, route="dense"),
+        lambda X: ops.weights(X, route="matrix-free"),
+        lambda X: ops.pool(X, ops.weights(X)),
+        lambda X: ops.pool_sketch(X, h, route="fft"),
+        lambda X: ops.pool_sketch(X, h, route="moment"),
+        lambda X: ops.power(X, route="gram"),
+        lambda X: ops.power_sketch(X, h, route="svd+fft"),
+        lambda X: ops.normalize(X, axes=2),
+    ]
+    calls = [(job, X) for _ in range(5) for job in jobs for X in images]
+    assert len(calls) == 1000
+    serial = [ops.to_numpy(job(X)) for job, X in calls]
+    with ThreadPoolExecutor(8) as pool:
+        concurrent = list(pool.map(lambda call: ops.to_numpy(call[0](call[1])), calls))
+    for one, other in zip(serial, concurrent, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def _python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment} or None,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_is_light() -> None:
+    """No heavy library, under 0.3 s beyond NumPy (the lowest of three: machines are noisy)."""
+    code = """
+        import time, numpy, sys
+        start = time.perf_counter()
+        import demopool
+        demopool.backends()
+        print(time.perf_counter() - start)
+        heavy = {"torch", "numba", "cupy", "pandas", "matplotlib", "scipy.linalg"}
+        assert not heavy & set(sys.modules), heavy & set(sys.modules)
+    """
+    assert min(float(_python(code)) for _ in range(3)) < 0.3
+
+
+PLUGIN = """
+import numpy as np
+from demopool.contract import ArrayFacts, Capability, Implementation, Probe, Specification
+from demopool.vocabulary import State
+
+
+class Plain(Implementation):
+    kernels = {("pool", "direct"): lambda X, a, order: np.einsum(
+        "...n,...ni,...nj->...ij", np.ones(X.shape[:-1], X.dtype) if a is None else a, X, X)}
+
+    def inspect(self, array):
+        return ArrayFacts(array.shape, array.dtype.name, "cpu")
+
+    def asarray(self, array):
+        return array
+
+    def to_numpy(self, array):
+        return array
+
+    def cast(self, array, dtype):
+        return array.astype(dtype)
+
+    def row_magnitudes(self, X):
+        return abs(X).max(-1)
+
+
+SPECIFICATION = Specification(
+    library="plain",
+    devices=("cpu",),
+    probe=lambda device: Probe(State.OK, device="a processor"),
+    capabilities=(Capability("pool", "direct", (2,), ("float64",)),),
+    load=lambda device: Plain(),
+    recognise=lambda array: None,
+)
+NOT_ONE = "a string"
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """A folder with an installed distribution that brings a good and two bad backends."""
+    (tmp_path / "plain_backend.py").write_text(PLUGIN)
+    information = tmp_path / "plain_backend-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: plain-backend\nVersion: 1.0\n"
+    )
+    (information / "entry_points.txt").write_text(
+        "[demopool.backends]\nplain = plain_backend:SPECIFICATION\n"
+        "missing = no_such_module:SPECIFICATION\nstring = plain_backend:NOT_ONE\n"
+    )
+    return tmp_path
+
+
+def test_a_plugin_is_listed_checked_and_used_like_ours(plugins: Path) -> None:
+    code = """
+        import numpy as np, demopool as dp
+        listed = {row["backend"]: row for row in dp.backends()}
+        assert listed["plain:cpu"]["state"] == "ok", listed
+        assert listed["missing:unknown"]["state"] == "error"
+        assert "no_such_module" in listed["missing:unknown"]["reason"]
+        assert "Specification" in listed["string:unknown"]["reason"]
+        cells = dp.check(["plain:cpu"], quick=True)
+        states = {(c.operation, c.order, c.dtype): c.state for c in cells}
+        assert states["pool", 2, "float64"] == "ok", cells
+        assert states["pool", 1, None] == "unsupported"
+        assert dp.backend("plain:cpu").pool(np.ones((3, 2))).tolist() == [[3.0] * 2] * 2
+    """
+    _python(code, PYTHONPATH=str(plugins), PATH="/usr/bin")
+
+
+def test_an_array_of_one_library_stays_in_it() -> None:
+    X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+    y = dp.describe(X, "democratic", backend="numpy:cpu")
+    assert type(y) is np.ndarray
+    assert y.dtype == np.float32

@@ -1,0 +1,87 @@
+"""The cost model: it covers everything, decides sensibly, and its coefficients are data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import demopool as dp
+from demopool import costs
+from demopool.measurement.memory import peak_host_bytes
+from demopool.routes import ROUTES
+
+VGG, RESNET = dp.Case(n=784, d=512), dp.Case(n=196, d=2048, batch=8)
+
+
+@pytest.mark.parametrize("backend", ["numpy:cpu", "torch:cuda"])
+@pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.operation}-{r.name}")
+def test_every_route_has_work_time_and_memory(route: object, backend: str) -> None:
+    operation, name = route.operation, route.name  # type: ignore[attr-defined]
+    small = costs.seconds(backend, operation, name, dp.Case(n=64, d=64))
+    large = costs.seconds(backend, operation, name, dp.Case(n=256, d=256))
+    assert 0 < small < large
+    assert set(costs.work(operation, name, VGG).counts) <= set(costs.KINDS)
+    assert costs.peak_bytes(backend, operation, name, VGG) >= 0
+    twice = dp.Case(n=64, d=64, batch=2)
+    assert costs.seconds(backend, operation, name, twice) == pytest.approx(2 * small)
+
+
+def test_auto_takes_the_route_that_wins_at_each_size() -> None:
+    def cheapest(operation: str, case: dp.Case) -> str:
+        return costs.cheapest("numpy:cpu", operation, case)
+
+    assert cheapest("weights", VGG) == "dense"
+    assert cheapest("weights", dp.Case(n=12544, d=64)) == "matrix-free"
+    assert cheapest("weights", dp.Case(n=12544, d=64, order=1)) == "dense"
+    assert cheapest("pool_sketch", VGG) == "moment"
+    assert cheapest("pool_sketch", RESNET) == "fft"
+    assert cheapest("power", RESNET) == "gram"
+    assert cheapest("power", dp.Case(n=12544, d=64)) == "eigh"
+
+
+def test_auto_never_picks_a_baseline_or_leaves_a_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even when square roots are free, another power cannot take them."""
+    free = dict.fromkeys(costs.KINDS, 1.0) | {"product": 0.0, "inverse": 0.0, "stream": 0.0}
+    monkeypatch.setattr(costs, "coefficients", lambda backend, dtype: free)
+    assert costs.cheapest("numpy:cpu", "power", VGG) in ("newton-schulz", "polar")
+    other = costs.cheapest("numpy:cpu", "power", dp.Case(n=784, d=512, p=0.3))
+    assert other in ("eigh", "gram", "svd")
+
+
+def test_coefficients_are_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    price = costs.coefficients("numpy:cpu", "float32")
+    assert set(price) == set(costs.KINDS)
+    assert costs.coefficients("numpy:cpu", "float16") == price
+    slow_products = {**price, "product": 1.0}
+    monkeypatch.setattr(costs, "coefficients", lambda backend, dtype: slow_products)
+    assert costs.cheapest("numpy:cpu", "pool_sketch", VGG) == "fft"
+
+
+@pytest.mark.parametrize(
+    ("operation", "route", "n", "d"),
+    [
+        ("weights", "dense", 2000, 64),
+        ("weights", "matrix-free", 20000, 64),
+        ("pool_sketch", "fft", 400, 512),
+        ("pool_sketch", "moment", 400, 1024),
+        ("power", "gram", 400, 600),
+        ("power", "eigh", 400, 600),
+    ],
+)
+def test_predicted_memory_is_near_the_measured(operation: str, route: str, n: int, d: int) -> None:
+    """Beyond input and output, within a factor of two or the size of the small things."""
+    ops = dp.backend("numpy:cpu")
+    X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
+    arguments = (X, ops.prepare(dp.hashes(d))) if operation == "pool_sketch" else (X,)
+
+    def call() -> object:
+        return getattr(ops, operation)(*arguments, route=route)
+
+    call()
+    measured = peak_host_bytes(call)
+    if measured is None:
+        pytest.skip("the peak of resident memory cannot be read on this system")
+    output = np.asarray(call()).nbytes
+    predicted = costs.peak_bytes("numpy:cpu", operation, route, dp.Case(n=n, d=d)) + output
+    assert measured < 2 * predicted + 2**21
+    assert predicted < 2 * measured + 2**21

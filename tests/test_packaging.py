@@ -1,0 +1,39 @@
+"""What is installed is what is in the repository."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_package_is_declared() -> None:
+    """The package list is written out because three folders map to one package."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = set()
+    for package, folder in settings["package-dir"].items():
+        for init in (ROOT / folder).rglob("__init__.py"):
+            inner = init.parent.relative_to(ROOT / folder).parts
+            found.add(".".join((package, *inner)))
+    assert set(settings["packages"]) == found
+
+
+def test_every_pinned_extra_is_in_the_constraints() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"]]
+    for name in ("torch", "numba", "report", "gpu-proof", "dev"):
+        wanted += extras[name]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    for requirement in wanted:
+        name = requirement.partition("[")[0].partition(">")[0].partition("<")[0]
+        assert name.lower() in pinned, f"{name} has no version in constraints.txt"
+    assert "torch==2.13.0" in lines
+
+
+def test_the_file_that_makes_types_visible_is_installed() -> None:
+    import demopool
+
+    assert (Path(demopool.__file__).parent / "py.typed").exists()
