@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from demopool import reference
+from demopool.errors import Unsupported
 from demopool.hashing import Hashes, hashes
 
 from . import tolerance
@@ -184,18 +185,39 @@ def _positive(allowed: Callable[..., Array]) -> Law:
 
 
 def _powers_multiply(run: Run, X: Array, dtype: str) -> Claim:
-    """``A^p A^(1-p) = A``; for a route that only knows square roots, p = 1/2."""
-    exponents = (0.5, 0.5)
-    product_ = run(X, p=exponents[0]).astype(np.float64) @ run(X, p=exponents[1])
-    A = reference.pool(X)
-    half = reference.power(X)
-    error = tolerance.for_power(reference.spectrum(X), len(X), half, dtype, p=0.5, route="polar")
-    # |PQ - A| <= |A^(1/2)| (|dP| + |dQ|), in the largest entries of matrices of size d.
-    largest = float(np.abs(half).max())
-    scale = float(np.abs(A).max())
-    spectral = float(np.sqrt(reference.spectrum(X)[..., 0]))
-    allowed = float(error) * largest * spectral / scale if scale else 0.0
-    return _distance(product_, A, np.asarray(allowed))
+    """``A^p A^(1-p) = A``, at p = 1/2 and, for routes that know other powers, at p = 0.3."""
+    A, spectrum = reference.pool(X), reference.spectrum(X)
+    claims = []
+    for p in (0.5, 0.3):
+        try:
+            first, second = run(X, p=p).astype(np.float64), run(X, p=1 - p).astype(np.float64)
+        except Unsupported:
+            continue
+        # |PQ - A| <= |A^(1-p)| |dP| + |A^p| |dQ|, and the product of the errors.
+        errors = [_spectral_error(spectrum, len(X), X, dtype, q) for q in (p, 1 - p)]
+        sizes = [float(spectrum[0]) ** q for q in (p, 1 - p)]
+        allowed = errors[0] * sizes[1] + errors[1] * sizes[0] + errors[0] * errors[1]
+        found = float(np.abs(first @ second - A).max())
+        claims.append(Claim(found, BOTH_SIDES * allowed))
+    return max(claims, key=_excess)
+
+
+def _spectral_error(spectrum: Array, n: int, X: Array, dtype: str, p: float) -> float:
+    expected = reference.power(X, p=p)
+    relative = tolerance.for_power(spectrum, n, expected, dtype, p=p, route="polar")
+    return float(relative) * float(np.abs(expected).max())
+
+
+def _given_the_matrix(law: Law) -> Law:
+    """A law of ``power``, for ``matrix_power``: A is made first, and rounded to the dtype."""
+
+    def of_matrix(run: Run, X: Array, dtype: str) -> Claim:
+        def run_on_features(X: Array, a: Array | None = None, **options: Any) -> Array:
+            return run(reference.pool(X).astype(dtype), **options)
+
+        return law(run_on_features, X, dtype)
+
+    return of_matrix
 
 
 def _unit_length(run: Run, X: Array, dtype: str) -> Claim:
@@ -270,7 +292,12 @@ LAWS: dict[str, dict[str, Law]] = {
         "positive semi-definite": _positive(_power_allowed),
         "powers multiply": _powers_multiply,
     },
-    "matrix_power": {},
+    "matrix_power": {
+        "batch equals loop": _given_the_matrix(_batch_equals_loop(_power_allowed)),
+        "symmetric": _given_the_matrix(_symmetric),
+        "positive semi-definite": _given_the_matrix(_positive(_power_allowed)),
+        "powers multiply": _given_the_matrix(_powers_multiply),
+    },
     "power_sketch": {
         "row permutation": _permuted(_power_sketch_allowed, k=16),
         "zero padding": _zero_padded(_power_sketch_allowed, k=16),
