@@ -115,9 +115,22 @@ def test_work_in_a_wider_dtype_is_more_accurate() -> None:
 def test_a_descriptor_does_not_depend_on_the_scale_of_the_features() -> None:
     single = X.astype(np.float32)
     wanted = dp.describe(single, "democratic")
-    for scale in (2.0**-40, 2.0**40):
-        found = dp.describe(single * np.float32(scale), "democratic")
-        np.testing.assert_allclose(found, wanted, atol=1e-3 * np.abs(wanted).max())
+    for exponent in (-140, -100, -40, 40, 100, 120):
+        scaled = np.ldexp(single, exponent)
+        exact = exponent > -120
+        found = dp.describe(scaled, "democratic")
+        np.testing.assert_allclose(found, wanted, atol=(1e-3 if exact else 1e-1) * wanted.max())
+    far = X * 1e200
+    np.testing.assert_allclose(dp.describe(far, "democratic", dtype="float32"), wanted, atol=1e-3)
+    odd = dp.describe(X * 1e-100, "democratic", gamma=0.0, tau=1.0, iterations=1)
+    assert np.isfinite(odd).all()
+
+
+def test_numpys_own_types_are_taken() -> None:
+    wanted = dp.describe(X[0], "sketched-democratic", k=16)
+    given = {"k": np.int64(16), "order": np.int64(2), "gamma": np.float32(0.5)}
+    np.testing.assert_array_equal(dp.describe(X[0], "sketched-democratic", **given), wanted)
+    assert dp.Case(n=np.int64(3), dtype=np.float32) == dp.Case(n=3, dtype="float32")
 
 
 def test_lists_memory_maps_and_views_are_taken(tmp_path: object) -> None:
@@ -138,11 +151,12 @@ def test_the_input_is_left_alone() -> None:
             np.testing.assert_array_equal(X, before)
 
 
-def test_check_can_be_turned_off() -> None:
-    broken = X.copy()
-    broken[0, 0, 0] = np.nan
-    found = dp.describe(broken, "sum", check=False)
-    assert np.isnan(found[0]).any()
-    assert np.isfinite(found[1:]).all()
-    for route in ("eigh", "gram", "svd"):
-        assert np.isnan(dp.describe(broken, "power", check=False, route=route)[0]).any()
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_check_can_be_turned_off_and_bad_values_stay_in_their_image() -> None:
+    for bad in (np.nan, np.inf):
+        broken = X.copy()
+        broken[0, 0, 0] = bad
+        for route in descriptor_routes("power"):
+            found = dp.describe(broken, "power", check=False, route=route, normalize="none")
+            assert np.isnan(found[0]).any(), route
+            assert np.isfinite(found[1:]).all(), route

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.errors import InvalidInput
 from demopool.hashing import Hashes
 
 from . import pool, power, sketch, weights
@@ -35,6 +36,8 @@ class NumpyImplementation(Implementation):
         return ArrayFacts(array.shape, array.dtype.name, "cpu")
 
     def asarray(self, array: Array) -> Array:
+        if isinstance(array, np.ma.MaskedArray):
+            raise InvalidInput("array must have all its values; got a MaskedArray.")
         return np.asarray(array)
 
     def to_numpy(self, array: Array) -> Array:

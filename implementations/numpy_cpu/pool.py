@@ -54,6 +54,6 @@ def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
                 part = flat[block]
                 np.copysign(np.sqrt(np.abs(part)), part, out=part)
         length = blas.norm(flat)
-        if length > 0:
+        if length != 0:
             flat /= length
     return result

@@ -70,8 +70,7 @@ def _scaled_rows(rows: Array, values: Array, exponent: float, rank: int, cut: fl
     largest_first = np.argsort(values)[::-1][:rank]
     units = cut if values.dtype == np.float32 else max(rows.shape)
     threshold = units * np.finfo(values.dtype).eps * values.max()
-    # Written so that NaN is kept: NaN in, NaN out.
-    kept = largest_first[~(values[largest_first] <= threshold)]
+    kept = largest_first[values[largest_first] > threshold]
     factor = np.ascontiguousarray(rows[kept])
     factor *= (values[kept] ** exponent)[:, np.newaxis]
     return factor
@@ -91,7 +90,10 @@ def _eigh(S: Array) -> tuple[Array, Array]:
 def _inverse(M: Array) -> Array:
     if M.ndim > 2:
         return np.stack([_inverse(one) for one in M]) if len(M) else M
-    inverse: Array = linalg.inv(M, check_finite=False)
+    getrf, getri = linalg.get_lapack_funcs(("getrf", "getri"), (M,))
+    factors, pivots, _ = getrf(M.T)
+    # An exactly singular M has no inverse: its entries come out infinite or NaN, without a warning.
+    inverse: Array = getri(factors, pivots, overwrite_lu=True)[0].T
     return inverse
 
 
@@ -163,11 +165,13 @@ def _factor(route: str, image: Array, p: float) -> Array:
 
 
 def _or_nan(factor: Callable[..., Array], matrix: Array, *arguments: Any) -> Array:
-    """LAPACK refuses NaN and infinities; operations do not read values, so NaN in is NaN out."""
-    try:
-        return factor(matrix, *arguments)
-    except (linalg.LinAlgError, ValueError):
-        return np.full((1, matrix.shape[1]), np.nan, dtype=matrix.dtype)
+    """NaN in is NaN out: LAPACK refuses NaN and infinities, or never comes back from them."""
+    if np.isfinite(matrix).all():
+        try:
+            return factor(matrix, *arguments)
+        except linalg.LinAlgError:
+            pass
+    return np.full((1, matrix.shape[1]), np.nan, dtype=matrix.dtype)
 
 
 OF_FEATURES = {route: _power_of_features(route) for route in (*_FACTORS, *_ROOTS)}

@@ -63,7 +63,8 @@ def matrix_free(X: Array, *, gamma: float, tau: float, iterations: int, order: i
     blocks = list(blas.row_chunks(n, d * moment.itemsize, _BLOCK_BYTES))
 
     def kernel_of(image: Array) -> _Kernel:
-        squared_norms, c = np.vecdot(image, image), 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            squared_norms, c = np.vecdot(image, image), 1.0
         if not _SAFE_LOW < squared_norms.max() < _SAFE_HIGH:
             image, c = _into_range(image)
             squared_norms = np.vecdot(image, image)
@@ -92,12 +93,14 @@ def _weights(
     order: int,
 ) -> Array:
     """Image by image: Sinkhorn in range, then back to the features as they were given."""
-    weights = np.empty(X.shape[:-1], dtype=blas.working_dtype(X))
+    weights = np.zeros(X.shape[:-1], dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
         kernel = kernel_of(image)
         a = _sinkhorn(kernel, gamma, tau, iterations)
         factor = weights_factor(kernel.c, gamma=gamma, tau=tau, iterations=iterations, order=order)
-        np.multiply(a, a.dtype.type(factor), out=weights[index])
+        # Zero rows keep their weight of zero.
+        present = kernel.squared_norms != 0
+        np.multiply(a, a.dtype.type(factor), out=weights[index], where=present)
     return weights
 
 
@@ -117,7 +120,6 @@ def _sinkhorn(kernel: _Kernel, gamma: float, tau: float, iterations: int) -> Arr
         s /= target
         s **= tau
         a = a / s
-    a[absent] = 0.0
     return a
 
 

@@ -1,5 +1,7 @@
 """The exact scale law of the weights, which lets every image be brought into range first."""
 
+from math import inf
+
 
 def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
     """weights(X) = factor * weights(c X).
@@ -9,4 +11,7 @@ def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order
     weights(cX) = c^(-order (1 - gamma) (1 - (1 - 2 tau)^T)) weights(X), exactly.
     """
     exponent = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
-    return float(c**exponent)
+    try:
+        return float(c**exponent)
+    except OverflowError:
+        return inf

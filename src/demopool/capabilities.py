@@ -12,10 +12,8 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from . import registry
-from .errors import InvalidInput
-from .parameters import validated
 from .routes import ROUTES, Sizes, find
-from .vocabulary import OPERATIONS, State
+from .vocabulary import State
 
 
 class Support(NamedTuple):
@@ -86,8 +84,6 @@ def supports(
     sizes: Sizes | None = None,
 ) -> Support:
     """Whether a backend has a route (``auto``: any) for this dtype, order and these sizes."""
-    if operation not in OPERATIONS:
-        raise InvalidInput(f"operation must be one of {', '.join(OPERATIONS)}; got {operation!r}.")
     if route == "auto":
         found = usable_routes(backend, operation, dtype=dtype, order=order, sizes=sizes)
         if found:
@@ -109,9 +105,8 @@ def supports(
     row = _rows(backend)[operation, route, order]
     if row.state is not State.OK:
         return Support(row.state, row.reason)
-    name = validated(dtype=dtype)
-    if name is not None and name not in row.dtypes:
-        return Support(State.UNSUPPORTED, f"{backend} takes {', '.join(row.dtypes)}, not {name}")
+    if dtype is not None and dtype not in row.dtypes:
+        return Support(State.UNSUPPORTED, f"{backend} takes {', '.join(row.dtypes)}, not {dtype}")
     return Support(State.OK)
 
 

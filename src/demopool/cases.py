@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from .errors import InvalidInput
 from .parameters import validated
 
 
@@ -26,15 +25,10 @@ class Case:
     data: str = "host"
 
     def __post_init__(self) -> None:
-        checked = ("descriptor", "k", "d", "dtype", "order", "gamma", "tau", "iterations", "p")
-        validated(**{name: getattr(self, name) for name in checked})
-        if self.data not in ("host", "device"):
-            raise InvalidInput(f"data must be host or device; got {self.data!r}.")
-        for name, low in (("batch", 0), ("n", 1)):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < low:
-                raise InvalidInput(
-                    f"{name} must be an integer >= {low}; got {getattr(self, name)!r}."
-                )
+        """Every field by its rule, and as plain Python whatever it came as."""
+        for field in fields(self):
+            value = validated(**{field.name: getattr(self, field.name)})
+            object.__setattr__(self, field.name, value)
 
     def __str__(self) -> str:
         """Only what differs from the defaults, after the sizes."""

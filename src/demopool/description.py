@@ -13,7 +13,10 @@ from .hashing import Hashes, hashes
 from .operations import Operations
 from .operations import backend as operations_of
 from .parameters import validated
-from .vocabulary import DTYPES, result_dtype
+from .vocabulary import DTYPES, HALF_DTYPES, result_dtype
+
+SAFE_EXPONENT = 20
+"""Features of up to 2**20, and down to 2**-20, need no scaling in any dtype of the work."""
 
 
 def describe(
@@ -72,14 +75,25 @@ def describe(
 
     X, home = _array(X)
     ops = home if backend == "auto" else operations_of(backend)
+    if dtype is not None and not ops.supports("normalize", dtype=dtype):
+        raise Unsupported(f"dtype={dtype!r}", f"{ops.name} has no such arrays")
     features = _as_rows(X, layout)
     if ops is not home:
         features = ops.asarray(home.to_numpy(features))
-    features = _as_dtype(ops, features, dtype)
-    if check:
-        _check_values(
-            ops, features, weighted=descriptor.endswith("democratic"), zeros=zero_rows == "ignore"
-        )
+    facts = ops.inspect_features(features)
+    if facts.dtype in DTYPES:
+        work = result_dtype(dtype or facts.dtype)
+        if check and 0 not in facts.shape:
+            magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
+            _check_values(magnitudes, zero_rows if descriptor.endswith("democratic") else "ignore")
+            if normalize == "none":
+                _check_range(magnitudes, facts.shape[-2:], work)
+            else:
+                features = _into_range(ops, features, magnitudes, work)
+            if descriptor.endswith("democratic"):
+                _check_faint(magnitudes, work, order)
+        if dtype is not None:
+            features = ops.implementation.cast(features, work)
 
     sketching: Hashes | None = None
     if descriptor.startswith("sketched-"):
@@ -129,6 +143,8 @@ def _array(X: Any) -> tuple[Any, Operations]:
         raise InvalidInput(
             f"X must be an array of one of {', '.join(registry.available())}; got a {kind}."
         )
+    if owner == "numpy:cpu":
+        X = np.asarray(X)  # a matrix is an array here, a memory map stays one
     return X, operations_of(owner)
 
 
@@ -151,49 +167,59 @@ def _as_rows(X: Any, layout: str | None) -> Any:
     return X
 
 
-def _as_dtype(ops: Operations, X: Any, dtype: str | None) -> Any:
-    """Work in the dtype asked for; half precision is worked in float32."""
-    if dtype is None:
-        return X
-    facts = ops.inspect_features(X)
-    if facts.dtype not in DTYPES:
-        return X  # the operation says what is wrong with it
-    return ops.implementation.cast(X, result_dtype(dtype))
-
-
-def _check_values(ops: Operations, X: Any, *, weighted: bool, zeros: bool) -> None:
-    """NaN, infinities, zero rows, and values whose products leave the range of the dtype."""
-    facts = ops.inspect_features(X)
-    if 0 in facts.shape or facts.dtype not in DTYPES:
-        return
-    magnitudes = ops.implementation.row_magnitudes(X).astype(np.float64)
+def _check_values(magnitudes: NDArray[Any], zero_rows: str) -> None:
+    """NaN, infinities and zero rows, from the largest magnitude of each row."""
     bad = ~np.isfinite(magnitudes)
     if bad.any():
         raise InvalidInput(f"X must be finite; {_row(bad)} has a NaN or an infinity.")
     zero = magnitudes == 0
-    if weighted and zero.any() and not zeros:
+    if zero_rows == "error" and zero.any():
         raise InvalidInput(
             f"X has a row of zeros ({_row(zero)}), which has no democratic weight; "
             'zero_rows="ignore" gives it weight 0.'
         )
-    limits = np.finfo(result_dtype(facts.dtype))
-    largest = magnitudes.max(axis=-1, keepdims=True)
-    n, d = facts.shape[-2:]
-    too_large = largest > np.sqrt(float(limits.max) / (n * d))
+
+
+def _check_range(magnitudes: NDArray[Any], n_and_d: tuple[int, ...], work: str) -> None:
+    """Without a final norm the result has the scale of squared features, which must fit."""
+    limits = np.finfo(work)
+    largest = magnitudes.max(axis=-1)
+    too_large = largest > np.sqrt(float(limits.max) / np.prod(n_and_d))
     too_small = (largest > 0) & (largest < np.sqrt(float(limits.tiny)))
-    if too_large.any() or too_small.any():
+    if (too_large | too_small).any():
         extreme = largest[too_large | too_small].flat[0]
         raise InvalidInput(
-            f"X has values of size {extreme:.3g}, whose squares do not fit {limits.dtype}; "
-            "scale the features (descriptors do not depend on their scale) or use dtype='float64'."
+            f"X has values of size {extreme:.3g}, whose squares do not fit {work}; scale the "
+            "features, or use dtype='float64' or another normalize than 'none'."
         )
-    # K grows with the fourth power of a row's norm and must not vanish next to the largest.
-    faint = ~zero & (magnitudes < largest * float(limits.tiny) ** 0.25)
-    if weighted and faint.any():
+
+
+def _into_range(ops: Operations, X: Any, magnitudes: NDArray[Any], work: str) -> Any:
+    """Descriptors with a final norm do not depend on the scale of an image's features.
+
+    So features whose products might leave the range of the dtype are multiplied by a power of two,
+    which is exact, one for each image. Usually there is nothing to do, and nothing is copied.
+    """
+    exponents = np.frexp(magnitudes.max(axis=-1))[1]
+    if (np.abs(exponents) <= SAFE_EXPONENT).all():
+        return X
+    # Before the change of dtype where that makes the range smaller, after it where larger.
+    if work != "float32" or ops.inspect_features(X).dtype in HALF_DTYPES:
+        X = ops.implementation.cast(X, work)
+    limits = np.finfo(ops.inspect_features(X).dtype)
+    factors = np.ldexp(1.0, -np.clip(exponents, limits.minexp, -limits.minexp))
+    return X * ops.asarray(factors[..., np.newaxis, np.newaxis].astype(limits.dtype))
+
+
+def _check_faint(magnitudes: NDArray[Any], work: str, order: int) -> None:
+    """A row's entry of K goes with its norm to the power 2 order, and must not vanish."""
+    largest = magnitudes.max(axis=-1, keepdims=True)
+    smallest = float(np.finfo(work).tiny) ** (1 / (2 * order)) * 16
+    faint = (magnitudes > 0) & (magnitudes < largest * smallest)
+    if faint.any():
         raise InvalidInput(
             f"X has a row ({_row(faint)}) so much smaller than the largest of its image that its "
-            f"weight does not fit {limits.dtype}; leave it out, make it zero, or use "
-            "dtype='float64'."
+            f"weight does not fit {work}; leave it out, make it zero, or use dtype='float64'."
         )
 
 

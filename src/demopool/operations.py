@@ -33,10 +33,14 @@ class Prepared:
     ready: Any
 
 
-@cache
 def backend(name: str) -> Operations:
     """The operations of a backend by name; an absent one raises :class:`BackendUnavailable`."""
-    return Operations(validated(backend=name), registry.implementation(name))
+    return _operations(validated(backend=name))
+
+
+@cache
+def _operations(name: str) -> Operations:
+    return Operations(name, registry.implementation(name))
 
 
 @lru_cache(maxsize=4096)
@@ -98,7 +102,10 @@ class Operations:
     def pool_sketch(
         self, X: Any, hashes: Hashes | Prepared, a: Any = None, *, route: str = "auto"
     ) -> Any:
-        """Weighted sum of the features' Tensor Sketches, ``(..., n, d), (..., n) -> (..., k)``."""
+        """Weighted sum of the features' Tensor Sketches, ``(..., n, d), (..., n) -> (..., k)``.
+
+        Weights must be >= 0, as for :meth:`pool`.
+        """
         facts = self.inspect_features(X)
         self._weights_of(a, facts)
         ready, k = self._hashes(hashes, facts)
@@ -172,6 +179,7 @@ class Operations:
         self, operation: str, *, route: str = "auto", dtype: Any = None, order: int = 2
     ) -> Support:
         """State and reason from the capability table; true when the state is ``ok``."""
+        operation, route = validated(operation=operation, route=route)
         dtype, order = validated(dtype=dtype, order=order)
         return capabilities.supports(self.name, operation, route=route, dtype=dtype, order=order)
 

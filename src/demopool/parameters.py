@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import InvalidInput
-from .vocabulary import DESCRIPTORS, DTYPES, LAYOUTS, NORMALIZATIONS, ZERO_ROWS
+from .vocabulary import DESCRIPTORS, DTYPES, LAYOUTS, NORMALIZATIONS, OPERATIONS, ZERO_ROWS
 
 Rule = Callable[[str, Any], Any]
 
@@ -28,7 +28,10 @@ def _number(low: float, high: float, *, low_included: bool) -> Rule:
     def rule(name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise _wrong(name, accepted, value)
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _wrong(name, accepted, value) from None
         inside = (low <= number if low_included else low < number) and number <= high
         if not inside or math.isnan(number):
             raise _wrong(name, accepted, value)
@@ -62,6 +65,12 @@ def _one_of(*choices: Any) -> Rule:
         return value
 
     return rule
+
+
+def _order(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value not in (1, 2):
+        raise _wrong(name, "1 or 2", value)
+    return int(value)
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -100,10 +109,12 @@ _RULES: dict[str, Rule] = {
     "p": _number(0, 1, low_included=False),
     "iterations": _integer(0, 2**31),
     "k": _integer(1, 2**31),
+    "batch": _integer(0, 2**31),
+    "n": _integer(1, 2**31),
     "d": _integer(1, 2**31),
     "seed": _integer(0, 2**64),
     "axes": _integer(1, 0),
-    "order": _one_of(1, 2),
+    "order": _order,
     "layout": _one_of(None, *LAYOUTS),
     "zero_rows": _one_of(*ZERO_ROWS),
     "normalize": _one_of(*NORMALIZATIONS),
@@ -112,6 +123,8 @@ _RULES: dict[str, Rule] = {
     "check": _boolean,
     "overwrite": _boolean,
     "dtype": _dtype,
+    "data": _one_of("host", "device"),
+    "operation": _one_of(*OPERATIONS),
     "backend": _text,
     "route": _text,
 }

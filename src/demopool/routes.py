@@ -89,10 +89,6 @@ ROUTES: tuple[Route, ...] = (
 )
 
 _BY_NAME = {(route.operation, route.name): route for route in ROUTES}
-_NEEDS = {
-    "gram": "it needs the features X, not A",
-    "svd": "it needs the features X, not A",
-}
 
 STEPS: dict[str, tuple[str, ...]] = {
     "sum": ("pool",),
@@ -117,7 +113,9 @@ def find(operation: str, name: str) -> Route | str:
         return route
     own = ", ".join(route.name for route in routes_of(operation))
     if any(route.name == name for route in ROUTES):
-        reason = _NEEDS.get(name, f"that route belongs to another operation than {operation}")
+        reason = f"{name} is not a route of {operation}"
+        if operation == "matrix_power" and name in ("gram", "svd"):
+            reason = f"{name} needs the features X, not A"
         return f"{reason}; its routes are {own}"
     raise InvalidInput(f"route must be auto or one of {own} for {operation}; got {name!r}.")
 

@@ -9,7 +9,8 @@ from typing import Any
 from demopool import capabilities, registry
 from demopool.errors import InvalidInput
 from demopool.operations import backend as operations_of
-from demopool.vocabulary import OPERATIONS, State
+from demopool.parameters import validated
+from demopool.vocabulary import State
 
 from .engine import Outcome, Target, Verdict, answer, check_cell
 from .examples import examples
@@ -42,9 +43,9 @@ Progress = Callable[[int, int, str], None]
 
 
 def check(
-    backends: Sequence[str] = (),
+    backends: str | Sequence[str] = (),
     *,
-    operations: Sequence[str] = (),
+    operations: str | Sequence[str] = (),
     quick: bool = False,
     progress: Progress | None = None,
 ) -> list[Cell]:
@@ -53,11 +54,10 @@ def check(
     A backend asked for by name, or required by the environment, must be there; holes in the
     capability table are rows of their own with the reason.
     """
+    backends = (backends,) if isinstance(backends, str) else backends
+    operations = (operations,) if isinstance(operations, str) else operations
     for operation in operations:
-        if operation not in OPERATIONS:
-            raise InvalidInput(
-                f"operation must be one of {', '.join(OPERATIONS)}; got {operation!r}."
-            )
+        validated(operation=operation)
     for backend in (*backends, *registry.required()):
         registry.demand(backend)
     chosen = tuple(dict.fromkeys(backends)) or registry.available()
