@@ -27,8 +27,10 @@ lint: install  ## formatter check, linter and type check
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p demopool
 
+# One BLAS thread: the threads of OpenBLAS spin while they wait, and on a busy machine a minute of
+# tests becomes ten. `make check` and the test of concurrent calls use them all.
 unit: install  ## the tests alone
-	$(BIN)/python -m pytest
+	OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} $(BIN)/python -m pytest
 
 ratios: install  ## speed and memory of numpy:cpu against plain SciPy, as ratios in one run
 	$(BIN)/python benchmarks/ratios.py
