@@ -28,7 +28,7 @@ lint: install  ## formatter check, linter and type check
 	$(BIN)/mypy -p demopool
 
 # One BLAS thread: the threads of OpenBLAS spin while they wait, and on a busy machine a minute of
-# tests becomes ten. `make check` and the test of concurrent calls use them all.
+# tests becomes ten. What needs more threads in a test asks for them there.
 unit: install  ## the tests alone
 	OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} $(BIN)/python -m pytest
 

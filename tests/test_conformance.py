@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from demopool import backend, capabilities, conformance, registry
 from demopool.conformance import features, tolerance
@@ -30,6 +31,18 @@ def test_cell_conforms_to_the_reference(row: capabilities.Row, dtype: str) -> No
     verdict = check_cell(target)
     assert verdict.state is State.OK, f"{verdict.where}: {verdict.reason}"
     assert verdict.worst is not None
+
+
+@pytest.mark.parametrize(
+    ("operation", "route"),
+    [("weights", "dense"), ("pool", "direct"), ("pool_sketch", "fft"), ("power", "gram")],
+)
+def test_cell_conforms_with_several_blas_threads(usable: str, operation: str, route: str) -> None:
+    """The other tests run with one thread; real features are large enough to use more."""
+    target = Target(backend(usable), operation, route, 2, "float32")
+    with threadpool_limits(2):
+        verdict = check_cell(target)
+    assert verdict.state is State.OK, f"{verdict.where}: {verdict.reason}"
 
 
 def test_every_tolerance_can_fail_zeros() -> None:

@@ -8,6 +8,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,16 +149,22 @@ def test_descriptor_routes_split_and_join(descriptor: str) -> None:
 def test_a_thousand_concurrent_calls_equal_the_serial_ones(usable: str) -> None:
     ops = dp.backend(usable)
     rng = np.random.default_rng(0)
-    images = [ops.asarray(rng.standard_normal((40, 24)).astype(np.float32)) for _ in range(25)]
-    h = dp.hashes(24, k=64)
+    # The last one is large enough for BLAS to use its threads.
+    sizes = [(40, 24)] * 24 + [(300, 200)]
+    images = [ops.asarray(rng.standard_normal(size).astype(np.float32)) for size in sizes]
+    small, large = dp.hashes(24, k=64), dp.hashes(200, k=64)
+
+    def hashes(X: Any) -> dp.Hashes:
+        return small if X.shape[-1] == 24 else large
+
     jobs = [
         lambda X: ops.weights(X, route="dense"),
         lambda X: ops.weights(X, route="matrix-free"),
         lambda X: ops.pool(X, ops.weights(X)),
-        lambda X: ops.pool_sketch(X, h, route="fft"),
-        lambda X: ops.pool_sketch(X, h, route="moment"),
+        lambda X: ops.pool_sketch(X, hashes(X), route="fft"),
+        lambda X: ops.pool_sketch(X, hashes(X), route="moment"),
         lambda X: ops.power(X, route="gram"),
-        lambda X: ops.power_sketch(X, h, route="svd+fft"),
+        lambda X: ops.power_sketch(X, hashes(X), route="svd+fft"),
         lambda X: ops.normalize(X, axes=2),
     ]
     calls = [(job, X) for _ in range(5) for job in jobs for X in images]

@@ -30,6 +30,13 @@ SCHEMA = 1
     type=click.Choice(OPERATIONS),
     help="Only this operation; can be repeated.",
 )
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Threads for BLAS. More than one wait for each other on a busy machine.",
+)
 @click.option("--worst", is_flag=True, help="Show the worst example and how to run it in Python.")
 @json_option
 @click.option(
@@ -41,6 +48,7 @@ def check(
     backends: tuple[str, ...],
     quick: bool,
     operations: tuple[str, ...],
+    threads: int,
     worst: bool,
     as_json: bool,
     output: Path | None,
@@ -57,7 +65,9 @@ def check(
     demopool check --operation power --worst             the worst case, to run again
     """
     with progress("checking") as report:
-        cells = conformance.check(backends, operations=operations, quick=quick, progress=report)
+        cells = conformance.check(
+            backends, operations=operations, quick=quick, threads=threads, progress=report
+        )
     bad = failed(cells)
     if as_json or output:
         emit(envelope(SCHEMA, {"rows": [cell.as_row() for cell in cells]}), output)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from demopool import capabilities, registry
 from demopool.errors import InvalidInput
 from demopool.operations import backend as operations_of
@@ -47,12 +49,14 @@ def check(
     *,
     operations: str | Sequence[str] = (),
     quick: bool = False,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[Cell]:
     """Judge backends (all usable ones by default) against the reference.
 
     A backend asked for by name, or required by the environment, must be there; holes in the
-    capability table are rows of their own with the reason.
+    capability table are rows of their own with the reason. ``threads`` limits those of BLAS while
+    it runs (in the whole process); None leaves them alone.
     """
     backends = (backends,) if isinstance(backends, str) else backends
     operations = (operations,) if isinstance(operations, str) else operations
@@ -67,11 +71,14 @@ def check(
         for dtype in row.dtypes or (None,)
         if not operations or row.operation in operations
     ]
+    for backend in chosen:
+        operations_of(backend)  # only what is loaded can be limited
     cells = []
-    for done, (row, dtype) in enumerate(rows):
-        if progress:
-            progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
-        cells.append(_judge(row, dtype, quick))
+    with threadpool_limits(threads):
+        for done, (row, dtype) in enumerate(rows):
+            if progress:
+                progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
+            cells.append(_judge(row, dtype, quick))
     if progress:
         progress(len(rows), len(rows), "")
     return cells
