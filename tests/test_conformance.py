@@ -86,6 +86,14 @@ def test_reproduce_runs_one_example_again() -> None:
     )
     assert outcome.error <= outcome.tolerance
     assert outcome.result.shape == outcome.expected.shape
+    law = conformance.reproduce(
+        "numpy:cpu", "weights", "dense", dtype="float32", example="law: zero padding, on n>d"
+    )
+    assert law.error <= law.tolerance
+    with pytest.raises(InvalidInput, match="not a route"):
+        conformance.reproduce("numpy:cpu", "weights", "gram", dtype="float32", example="n>d")
+    with pytest.raises(InvalidInput, match="law"):
+        conformance.reproduce("numpy:cpu", "pool", "direct", dtype="float32", example="law: x")
     with pytest.raises(InvalidInput, match="example"):
         conformance.reproduce("numpy:cpu", "weights", "dense", dtype="float32", example="nothing")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -237,6 +238,27 @@ SPECIFICATION = Specification(
     recognise=lambda array: None,
 )
 NOT_ONE = "a string"
+
+
+def fail(*arguments):
+    raise ImportError("no [such] library")
+
+
+class Wrong(Plain):
+    kernels = {("pool", "direct"): lambda X, a, order: 1e-30 + X.swapaxes(-1, -2) @ X}
+
+
+POOL = (Capability("pool", "direct", (2,), ("float64",)),)
+TYPO = (Capability("pol", "x"),)
+
+
+def there(device):
+    return Probe(State.OK)
+
+
+BROKEN = Specification("broken", ("cpu",), there, POOL, fail, fail)
+ODD = Specification("odd", ("cpu",), there, TYPO, fail, fail)
+WRONG = Specification("wrong", ("cpu",), there, POOL, lambda device: Wrong(), lambda array: None)
 """
 
 
@@ -252,6 +274,7 @@ def plugins(tmp_path: Path) -> Path:
     (information / "entry_points.txt").write_text(
         "[demopool.backends]\nplain = plain_backend:SPECIFICATION\n"
         "missing = no_such_module:SPECIFICATION\nstring = plain_backend:NOT_ONE\n"
+        "broken = plain_backend:BROKEN\nodd = plain_backend:ODD\n"
     )
     return tmp_path
 
@@ -264,6 +287,9 @@ def test_a_plugin_is_listed_checked_and_used_like_ours(plugins: Path) -> None:
         assert listed["missing:unknown"]["state"] == "error"
         assert "no_such_module" in listed["missing:unknown"]["reason"]
         assert "Specification" in listed["string:unknown"]["reason"]
+        assert "no route x" in listed["odd:unknown"]["reason"]
+        assert {c.state for c in dp.check(["broken:cpu"]) if c.dtype} == {"error"}
+        assert dp.describe([[1.0, 2.0], [3.0, 4.0]], "sum").shape == (4,)
         cells = dp.check(["plain:cpu"], quick=True)
         states = {(c.operation, c.order, c.dtype): c.state for c in cells}
         assert states["pool", 2, "float64"] == "ok", cells
@@ -271,6 +297,22 @@ def test_a_plugin_is_listed_checked_and_used_like_ours(plugins: Path) -> None:
         assert dp.backend("plain:cpu").pool(np.ones((3, 2))).tolist() == [[3.0] * 2] * 2
     """
     _python(code, PYTHONPATH=str(plugins), PATH="/usr/bin")
+
+
+def test_a_wrong_plugin_is_reported_in_strict_json_and_as_a_table(plugins: Path) -> None:
+    entry = plugins / "plain_backend-1.0.dist-info" / "entry_points.txt"
+    entry.write_text("[demopool.backends]\nwrong = plain_backend:WRONG\n")
+    environment = {"PYTHONPATH": str(plugins), "PATH": "/usr/bin"}
+    command = [sys.executable, "-m", "demopool", "check", "wrong:cpu", "--quick", "--worst"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert told.returncode == 1, told.stderr
+    assert "value: error" in told.stdout
+    assert "0 of 1 cells conform" in told.stdout
+    command[-1] = "--json"
+    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert told.returncode == 1
+    states = [row["state"] for row in json.loads(told.stdout)["rows"] if row["dtype"]]
+    assert states == ["wrong"]
 
 
 def test_an_array_of_one_library_stays_in_it() -> None:

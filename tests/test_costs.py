@@ -22,8 +22,18 @@ def test_every_route_has_work_time_and_memory(route: object, backend: str) -> No
     assert 0 < small < large
     assert set(costs.work(operation, name, VGG).counts) <= set(costs.KINDS)
     assert costs.peak_bytes(backend, operation, name, VGG) >= 0
-    twice = dp.Case(n=64, d=64, batch=2)
-    assert costs.seconds(backend, operation, name, twice) == pytest.approx(2 * small)
+    twice = costs.seconds(backend, operation, name, dp.Case(n=64, d=64, batch=2))
+    assert small < twice <= 2 * small * (1 + 1e-12)
+    assert costs.flops(operation, name, VGG) > 0
+    assert costs.bytes_moved(operation, name, VGG) > 0
+
+
+def test_flops_of_a_dense_job_by_hand() -> None:
+    n, d, T = 100, 10, 4
+    case = dp.Case(n=n, d=d, iterations=T)
+    by_hand = n * n * d + T * 2 * n * n + 2 * n * n
+    assert costs.flops("weights", "dense", case) == by_hand
+    assert costs.bytes_moved("weights", "dense", case) == 4 * (T * n * n / 2 + 2 * n * n)
 
 
 def test_auto_takes_the_route_that_wins_at_each_size() -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from demopool import Hashes
+from demopool import hashes as demopool_hashes
 from demopool.operations import Operations
 
 
@@ -116,7 +117,8 @@ class NotAnArray(Wrong):
 class IgnoresTheSecondHash(Wrong):
     operation, route = "pool_sketch", "moment"
 
-    def pool_sketch(self, X: Any, hashes: Hashes, a: Any = None, **options: Any) -> Any:
+    def pool_sketch(self, X: Any, given: Any, a: Any = None, **options: Any) -> Any:
+        hashes = getattr(given, "hashes", given)
         once = Hashes(hashes.h1, hashes.s1, hashes.h1, hashes.s1, hashes.k)
         return self.right.pool_sketch(X, once, a, **options)
 
@@ -158,6 +160,35 @@ class NaNOnRankDeficiency(Wrong):
         with np.errstate(invalid="ignore"):
             powers = np.where(values == 0, -1e-30, values) ** options["p"]
         return self.back((vectors * powers[..., np.newaxis, :]) @ vectors.swapaxes(-1, -2), X)
+
+
+class IgnoresTheHashesItIsGiven(Wrong):
+    """Like a cache of hashes by (d, k)."""
+
+    operation, route = "pool_sketch", "fft"
+
+    def pool_sketch(self, X: Any, hashes: Any, a: Any = None, **options: Any) -> Any:
+        given = getattr(hashes, "hashes", hashes)
+        return self.right.pool_sketch(X, demopool_hashes(given.d, given.k, seed=1), a, **options)
+
+
+class ReturnsAViewOfItsInput(Wrong):
+    operation, route, kind = "normalize", "direct", "aliasing"
+
+    def normalize(self, v: Any, **options: Any) -> Any:
+        return v if options["kind"] == "none" else self.right.normalize(v, **options)
+
+
+class HidesATinyNorm(Wrong):
+    operation, route = "normalize", "direct"
+
+    def normalize(self, v: Any, **options: Any) -> Any:
+        array = self.right.to_numpy(v).astype(np.float64)
+        if options["kind"] != "l2":
+            return self.right.normalize(v, **options)
+        axes = tuple(range(-options["axes"], 0))
+        norm = np.sqrt((array**2).sum(axis=axes, keepdims=True))
+        return self.back(array / np.maximum(norm, 1e-8), v)
 
 
 class NormalisesOverTheBatch(Wrong):

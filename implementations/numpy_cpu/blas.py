@@ -36,7 +36,7 @@ def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
 
 def working_dtype(X: Array) -> Any:
     """Half precision is worked in float32."""
-    return np.float32 if X.dtype == np.float16 else X.dtype.type
+    return np.float32 if X.dtype.type is np.float16 else X.dtype.type
 
 
 def row_chunks(rows: int, bytes_per_row: int, budget: int) -> Iterator[slice]:
@@ -72,15 +72,23 @@ def symmetric_times_vector(S: Array, v: Array) -> Array:
 
 
 def product(A: Array, B: Array) -> Array:
-    """``A B``, for matrices or batches of them."""
-    if A.ndim > 2:
-        return np.stack([product(a, b) for a, b in zip(A, B, strict=True)]) if len(A) else A * B
+    """``A B``."""
     return _FUNCTIONS["gemm", A.dtype.char](1.0, B.T, A.T).T
+
+
+def product_transposed(A: Array, B: Array) -> Array:
+    """``A B^T`` for row-major A and B."""
+    return _FUNCTIONS["gemm", A.dtype.char](1.0, B.T, A.T, trans_a=1).T
 
 
 def transposed_product(A: Array, B: Array) -> Array:
     """``A^T B`` for row-major A and B."""
     return _FUNCTIONS["gemm", A.dtype.char](1.0, B.T, A.T, trans_b=1).T
+
+
+def matrix_times_vector(X: Array, v: Array) -> Array:
+    """``X v``."""
+    return _FUNCTIONS["gemv", X.dtype.char](1.0, X.T, v, trans=1)
 
 
 def vector_times(v: Array, X: Array) -> Array:

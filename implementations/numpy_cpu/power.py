@@ -88,8 +88,6 @@ def _eigh(S: Array) -> tuple[Array, Array]:
 
 
 def _inverse(M: Array) -> Array:
-    if M.ndim > 2:
-        return np.stack([_inverse(one) for one in M]) if len(M) else M
     getrf, getri = linalg.get_lapack_funcs(("getrf", "getri"), (M,))
     factors, pivots, _ = getrf(M.T)
     # An exactly singular M has no inverse: its entries come out infinite or NaN, without a warning.

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import fft
 
 from demopool.hashing import Hashes
+from demopool.measurement.fingerprint import usable_cores
 
 from . import blas
 from .blas import Array
@@ -166,4 +167,4 @@ def _workers() -> int:
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:
             return int(value)
-    return len(os.sched_getaffinity(0))
+    return usable_cores()

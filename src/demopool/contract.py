@@ -90,7 +90,7 @@ class Implementation(ABC):
 
     @abstractmethod
     def to_numpy(self, array: Any) -> NDArray[Any]:
-        """The way back; a view where the library can."""
+        """The way back; a view where the library can. bfloat16, which NumPy lacks, as float32."""
 
     @abstractmethod
     def cast(self, array: Any, dtype: str) -> Any:
@@ -101,7 +101,7 @@ class Implementation(ABC):
         """max |x_ij| over j as NumPy: the one place that reads values, for ``check=True``."""
 
     def prepare(self, hashes: Hashes) -> Any:
-        """Hashes in the form the kernels want, moved to the device once. Called once per object."""
+        """Hashes in the form the kernels want; ``Operations.prepare`` lets users do it once."""
         return hashes
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a backend says so

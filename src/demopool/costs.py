@@ -4,7 +4,7 @@
 one unit of a kind costs on a backend is measured and is data (``costs.json``), so it can be fitted
 to a machine's own measurements:  seconds = sum over kinds of count x coefficient.
 
-Kinds (all counted once per call, for the whole batch):
+Kinds, counted for one image:
 
     product    multiply-adds in matrix products, symmetric ones counted half
     eigen      d^3 + 512 d^2 of symmetric eigen-decompositions (columns wait for each other)
@@ -33,6 +33,18 @@ from .routes import Sizes, find
 from .vocabulary import result_dtype
 
 KINDS = ("product", "eigen", "svd", "inverse", "transform", "scatter", "matvec", "stream", "call")
+
+FLOPS = {
+    "product": 2.0,
+    "eigen": 9.0,
+    "svd": 6.0,
+    "inverse": 2.0,
+    "transform": 2.5,
+    "scatter": 2.0,
+    "matvec": 4.0,
+    "stream": 1.0,
+}
+"""Floating-point operations in one unit of a kind (a half-read symmetric element serves twice)."""
 
 # Products of the fixed-length square-root iterations, by dtype (implementations/shared/roots.py).
 ROOT_PRODUCTS = {
@@ -75,8 +87,24 @@ def work(operation: str, route: str, case: Case) -> Work:
 def seconds(backend: str, operation: str, route: str, case: Case) -> float:
     """Predicted time of one call."""
     price = coefficients(backend, case.dtype)
+    counts = dict(work(operation, route, case).counts)
+    calls = counts.pop("call", 0.0) * price["call"]
+    if not _data(backend)["whole_batch"]:
+        calls *= case.batch
+    return calls + case.batch * sum(price[kind] * count for kind, count in counts.items())
+
+
+def flops(operation: str, route: str, case: Case) -> float:
+    """Nominal floating-point operations of one call, by the usual count of each kind."""
     counts = work(operation, route, case).counts
-    return case.batch * sum(price[kind] * count for kind, count in counts.items())
+    return case.batch * sum(FLOPS.get(kind, 0.0) * count for kind, count in counts.items())
+
+
+def bytes_moved(operation: str, route: str, case: Case) -> float:
+    """Bytes that element-wise work, mat-vecs and scatters read or write; products reuse theirs."""
+    counts = work(operation, route, case).counts
+    elements = sum(counts.get(kind, 0.0) for kind in ("matvec", "scatter", "stream"))
+    return case.batch * elements * DTYPE_BYTES[result_dtype(case.dtype)]
 
 
 def peak_bytes(backend: str, operation: str, route: str, case: Case) -> int:

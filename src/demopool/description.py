@@ -90,7 +90,7 @@ def describe(
                 _check_range(magnitudes, facts.shape[-2:], work)
             else:
                 features = _into_range(ops, features, magnitudes, work)
-            if descriptor.endswith("democratic"):
+            if descriptor.endswith("democratic") and gamma < 1 and iterations > 0:
                 _check_faint(magnitudes, work, order)
         if dtype is not None:
             features = ops.implementation.cast(features, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,17 @@ from .errors import InvalidInput
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write beside, then rename: an interrupted write leaves the old file, or none."""
+    """Write beside, then rename: an interrupted write leaves the old file, or none.
+
+    A link stays a link, a file keeps its mode, and what is not a file (a pipe) is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as problem:
+            raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+        return
     try:
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as problem:
@@ -18,7 +29,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(beside, 0o644)
+        os.chmod(beside, stat.S_IMODE(path.stat().st_mode) if path.exists() else _new_file_mode())
         os.replace(beside, path)
     except OSError as problem:
         Path(beside).unlink(missing_ok=True)
@@ -26,3 +37,10 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+def _new_file_mode() -> int:
+    """What an ordinary open() would give; the mask can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return 0o666 & ~mask

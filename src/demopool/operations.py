@@ -87,7 +87,8 @@ class Operations:
     def pool(self, X: Any, a: Any = None, *, order: int = 2) -> Any:
         """Weighted pooling, ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.
 
-        ``a=None`` is sum pooling. Weights must be >= 0; a negative one gives NaN.
+        ``a=None`` is sum pooling. Weights must be >= 0; with a negative one the result is NaN or
+        not what it should be.
         """
         facts = self.inspect_features(X)
         self._weights_of(a, facts)

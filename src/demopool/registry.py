@@ -24,6 +24,7 @@ from .contract import (
     Specification,
 )
 from .errors import BackendUnavailable, InvalidInput
+from .routes import ROUTES
 from .vocabulary import BACKENDS, State
 
 GROUP = "demopool.backends"
@@ -97,14 +98,21 @@ def implementation(backend: str) -> Implementation:
     """The loaded implementation of a usable backend; loaded once, also from several threads."""
     demand(backend)
     with _loading:
-        return _load(backend)
+        try:
+            return _load(backend)
+        except Exception as problem:
+            reason = f"loading it raised {type(problem).__name__}: {problem}"
+            raise BackendUnavailable(backend, reason) from problem
 
 
 def owner(array: Any) -> str | None:
     """The backend whose library and device this array lives on, or None."""
     for name, listed in _entries().items():
         if listed.specification is not None:
-            device = listed.specification.recognise(array)
+            try:
+                device = listed.specification.recognise(array)
+            except Exception:  # somebody's plug-in does not know this kind of array
+                continue
             if device is not None and name == f"{listed.specification.library}:{device}":
                 return name
     return None
@@ -151,6 +159,10 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
             )
         if loaded.library != point.name:
             raise TypeError(f"the entry point is named {point.name}, its library {loaded.library}")
+        known = {(route.operation, route.name) for route in ROUTES}
+        for row in loaded.capabilities:
+            if (row.operation, row.route) not in known:
+                raise TypeError(f"there is no route {row.route} of an operation {row.operation}")
         return {f"{loaded.library}:{device}": Entry(loaded) for device in loaded.devices}
     except Exception as problem:
         return {f"{point.name}:unknown": Entry(None, f"its plug-in failed: {problem}", State.ERROR)}

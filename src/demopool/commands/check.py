@@ -15,7 +15,7 @@ from demopool.conformance import Cell, failed
 from demopool.conformance.features import seed
 from demopool.vocabulary import DTYPES, OPERATIONS
 
-from .output import console, emit, envelope, json_option, progress
+from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1
 
@@ -64,6 +64,7 @@ def check(
     demopool check numpy:cpu --quick                     one backend, half a minute
     demopool check --operation power --worst             the worst case, to run again
     """
+    check_writable(output)
     with progress("checking") as report:
         cells = conformance.check(
             backends, operations=operations, quick=quick, threads=threads, progress=report
@@ -121,17 +122,15 @@ def _show_worst(cells: Sequence[Cell], screen: Console) -> None:
     )
     example = cell.worst_case or ""
     screen.print(f"\nworst: {_name(cell)}, on: {example}")
-    if example.startswith("law: "):
-        screen.print("That is a law, tried on named features; see demopool.conformance.laws.")
-        return
-    screen.print(f"seed of its features: {seed(example.partition(';')[0])}")
+    features = example.rpartition(", on ")[2] if example.startswith("law: ") else example
+    screen.print(f"seed of its features: {seed(features.partition(';')[0])}")
     screen.print("To run it again in Python:")
     call = (
         f"    reproduce({cell.backend!r}, {cell.operation!r}, {cell.route!r}, "
         f"dtype={cell.dtype!r},\n              order={cell.order}, example={example!r})"
     )
-    screen.print("    from demopool.conformance import reproduce", markup=False)
-    screen.print(call, markup=False)
+    screen.print("    from demopool.conformance import reproduce")
+    screen.print(call)
 
 
 def _name(cell: Cell) -> str:

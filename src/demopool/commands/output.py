@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from demopool import __version__
+from demopool.errors import InvalidInput
 from demopool.files import write_text
 from demopool.measurement.fingerprint import machine
 
@@ -25,6 +26,12 @@ def envelope(schema: int, payload: dict[str, Any]) -> str:
     return json.dumps(everything, indent=2, allow_nan=False)
 
 
+def check_writable(output: Path | None) -> None:
+    """Before the work, not after it."""
+    if output is not None and not output.resolve().parent.is_dir():
+        raise InvalidInput(f"{output} cannot be written: there is no such folder.")
+
+
 def emit(text: str, output: Path | None = None) -> None:
     """To standard output, or whole into a file."""
     if output is None:
@@ -34,8 +41,11 @@ def emit(text: str, output: Path | None = None) -> None:
 
 
 def console() -> Console:
-    """Standard output; rich leaves out colour and drawing where they cannot be shown."""
-    return Console(highlight=False)
+    """Standard output; rich leaves out colour and drawing where they cannot be shown.
+
+    No markup: square brackets are part of pip's extras and of error messages.
+    """
+    return Console(highlight=False, markup=False)
 
 
 @contextmanager

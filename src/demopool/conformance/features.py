@@ -28,7 +28,12 @@ def make(name: str, dtype: str) -> Array:
     if name in _SCALES:
         half = dtype in ("float16", "bfloat16")
         array = array * (HALF_SCALES[_SCALES[name]] if half else _SCALES[name])
-    return _LAYOUTS.get(name, _as_it_is)(representable(array, dtype))
+    return laid_out(name, representable(array, dtype))
+
+
+def laid_out(name: str, array: Array) -> Array:
+    """An array of the named set's job in the memory layout that the name promises."""
+    return _LAYOUTS.get(name, _as_it_is)(array)
 
 
 def seed(name: str) -> int:
@@ -90,6 +95,14 @@ def _zero_rows(rng: np.random.Generator) -> Array:
     return X
 
 
+def _orthogonal_faint_rows(rng: np.random.Generator) -> Array:
+    """Weak rows orthogonal to all strong ones: their similarity is only to each other."""
+    X = np.zeros((2, 70, 16))
+    X[:, :60, :8] = rng.standard_normal((2, 60, 8))
+    X[:, 60:, 8:] = 1e-2 * rng.standard_normal((2, 10, 8))
+    return X
+
+
 def _mixed_norms(rng: np.random.Generator) -> Array:
     """Row norms over three orders of magnitude: some weights are far from the others."""
     return rng.standard_normal((2, 30, 10)) * np.logspace(-1.5, 1.5, 30)[:, np.newaxis]
@@ -105,11 +118,12 @@ _SETS: dict[str, Maker] = {
     "one image": _gaussian(20, 8),
     "rectified": _rectified(2, 60, 24),
     "mixed norms": _mixed_norms,
+    "orthogonal faint rows": _orthogonal_faint_rows,
     "batch of 0": _gaussian(0, 6, 4),
     "batch of 1": _gaussian(1, 6, 4),
     "batch of 17": _gaussian(17, 6, 4),
     "several leading axes": _gaussian(2, 3, 6, 4),
-    "strided": _gaussian(2, 20, 16),
+    "strided": _gaussian(2, 10, 8),
     "column-major": _gaussian(2, 9, 8),
     "read-only": _gaussian(2, 9, 8),
     "duplicated rows": _duplicated,
@@ -118,11 +132,21 @@ _SETS: dict[str, Maker] = {
     "scaled by 1e-12": _gaussian(2, 10, 8),
     "scaled by 1e12": _gaussian(2, 10, 8),
     "medium": _rectified(2, 200, 100),
+    "many rows": _gaussian(1, 2100, 8),
+    "many values": _gaussian(1, 6000, 200),
+    "many columns": _gaussian(1, 3, 1500),
     "VGG-16 at 224 px": lambda rng: real("X224"),
     "VGG-16 at 448 px": lambda rng: real("X448"),
 }
 NAMES = tuple(_SETS)
-QUICK = tuple(name for name in NAMES if name not in ("medium", "VGG-16 at 448 px"))
+_LARGE = ("medium", "many rows", "many values", "many columns", "VGG-16 at 448 px")
+BEYOND_BLOCKS = {
+    "many rows": ("weights", "pool", "pool_sketch"),
+    "many values": ("pool", "pool_sketch"),
+    "many columns": ("pool", "pool_sketch"),
+}
+"""Larger than the blocks in which implementations work, for the operations that have them."""
+QUICK = tuple(name for name in NAMES if name not in _LARGE)
 
 _SCALES = {"scaled by 1e-12": 1e-12, "scaled by 1e12": 1e12}
 
@@ -132,7 +156,10 @@ def _as_it_is(X: Array) -> Array:
 
 
 def _every_second(X: Array) -> Array:
-    return X[..., ::2, ::2]
+    """A view of every second row and column of an array twice as large."""
+    larger = np.zeros((*X.shape[:-2], 2 * X.shape[-2], 2 * X.shape[-1]), dtype=X.dtype)
+    larger[..., ::2, ::2] = X
+    return larger[..., ::2, ::2]
 
 
 def _column_major(X: Array) -> Array:

@@ -321,7 +321,7 @@ def _with_hashes(X: Array, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result_type(X: Array) -> Any:
-    return np.float32 if X.dtype == np.float16 else X.dtype
+    return np.float32 if X.dtype.type is np.float16 else X.dtype
 
 
 def _excess(claim: Claim) -> float:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from demopool import capabilities, registry
-from demopool.errors import InvalidInput
+from demopool.errors import BackendUnavailable, InvalidInput
+from demopool.operations import Operations
 from demopool.operations import backend as operations_of
 from demopool.parameters import validated
+from demopool.routes import find
 from demopool.vocabulary import State
 
-from .engine import Outcome, Target, Verdict, answer, check_cell
+from .engine import LAW_FEATURES, Outcome, Target, Verdict, answer, check_cell, laws_of, try_law
 from .examples import examples
+from .features import make
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,12 @@ class Cell:
     reason: str | None
 
     def as_row(self) -> dict[str, Any]:
-        return asdict(self)
+        """For JSON, which has no infinity: such an error is null, and the reason tells."""
+        row = asdict(self)
+        for name in ("worst_error", "tolerance"):
+            if row[name] is not None and not isfinite(row[name]):
+                row[name] = None
+        return row
 
 
 Progress = Callable[[int, int, str], None]
@@ -72,7 +82,7 @@ def check(
         if not operations or row.operation in operations
     ]
     for backend in chosen:
-        operations_of(backend)  # only what is loaded can be limited
+        _loaded(backend)  # only what is loaded can be limited
     cells = []
     with threadpool_limits(threads):
         for done, (row, dtype) in enumerate(rows):
@@ -87,19 +97,44 @@ def check(
 def reproduce(
     backend: str, operation: str, route: str, *, dtype: str, order: int = 2, example: str
 ) -> Outcome:
-    """Run one example again, to look at ``.result``, ``.expected``, ``.error``, ``.tolerance``."""
-    target = Target(operations_of(backend), operation, route, order, dtype)
+    """Run one example again, to look at ``.result``, ``.expected``, ``.error``, ``.tolerance``.
+
+    A law (``"law: scale, on n>d"``) has only an error and a tolerance.
+    """
+    operation, route, dtype = validated(operation=operation, route=route, dtype=dtype)
+    known = find(operation, route)
+    if isinstance(known, str):
+        raise InvalidInput(f"route must be one of {operation}: {known}.")
+    target = Target(operations_of(backend), operation, route, validated(order=order), dtype)
+    if example.startswith("law: "):
+        name, _, where = example.removeprefix("law: ").partition(", on ")
+        if name not in laws_of(target) or where not in LAW_FEATURES:
+            raise InvalidInput(f"example must be a law of {operation}; got {example!r}.")
+        claim = try_law(target, name, make(where, dtype)[0])
+        nothing = np.empty(0)
+        return Outcome(example, claim.error, claim.allowed, nothing, nothing)
     for candidate in examples(operation, route):
         if candidate.name == example:
             return answer(target, candidate)
     raise InvalidInput(f"example must be one of those of {operation} by {route}; got {example!r}.")
 
 
+def _loaded(backend: str) -> Operations | str:
+    """The operations, or why they cannot be loaded although the backend said it was there."""
+    try:
+        return operations_of(backend)
+    except BackendUnavailable as problem:
+        return problem.reason
+
+
 def _judge(row: capabilities.Row, dtype: str | None, quick: bool) -> Cell:
+    ops = _loaded(row.backend)
     if dtype is None:
         verdict = Verdict(row.state, None, "", row.reason)
+    elif isinstance(ops, str):
+        verdict = Verdict(State.ERROR, None, "", ops)
     else:
-        target = Target(operations_of(row.backend), row.operation, row.route, row.order, dtype)
+        target = Target(ops, row.operation, row.route, row.order, dtype)
         verdict = check_cell(target, quick=quick)
     worst = verdict.worst
     return Cell(

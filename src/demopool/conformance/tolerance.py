@@ -89,7 +89,7 @@ def for_power_sketch(
     spectral = _power_error(spectrum, n, dtype, p, route)
     largest = spectrum[..., 0] ** p
     relative = np.divide(spectral, largest, out=np.zeros_like(largest), where=largest > 0)
-    spread = CONSTANT * _relative(spectral * sqrt(rank / k), expected, axes=1)
+    spread = _relative(spectral * sqrt(rank / k), expected, axes=1)
     trace = (spectrum**p).sum(axis=-1)
     rounding = _sketch_rounding(trace, rank, d, expected, k, dtype)
     return rounding + np.maximum(spread, relative)
