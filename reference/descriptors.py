@@ -24,12 +24,16 @@ def describe(
     hashes: Any = None,
     normalize: str = "signed-sqrt-l2",
 ) -> NDArray[Any]:
-    """One vector per image, ``(..., n, d) -> (..., D)``.
+    """One vector per image, ``(..., n, d) -> (..., D)`` (Section 4.1).
 
     ``sum``, ``democratic`` and ``power`` give the d x d matrix row by row (D = d^2), or the pooled
     vector for ``order=1`` (D = d); their ``sketched-`` twins take ``hashes`` and give D = k.
     """
     X = np.asarray(X, dtype=np.float64)
+    if descriptor.removeprefix("sketched-") not in ("sum", "democratic", "power"):
+        raise ValueError(
+            f"descriptor must be sum, democratic, power or sketched-; got {descriptor}"
+        )
     sketched = descriptor.startswith("sketched-")
     method = descriptor.removeprefix("sketched-")
     a = None

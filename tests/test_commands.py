@@ -90,7 +90,7 @@ def test_tables_are_plain_text_without_a_terminal(
 def test_what_worst_prints_runs(plain_environment: dict[str, str]) -> None:
     done = run("check", "--quick", "--operation", "sketch", "--worst", env=plain_environment)
     code = done.stdout.partition("To run it again in Python:\n")[2].partition("3 of 3")[0]
-    lines = "\n".join(line[4:] for line in code.splitlines())
+    lines = code
     names: dict[str, Any] = {}
     exec(
         lines.replace("reproduce(", "outcome = reproduce(", 1).replace("import outcome", "import"),

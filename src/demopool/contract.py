@@ -18,6 +18,12 @@ checked shapes, dtypes, devices and parameters before it calls one. Their signat
 
 ``a`` is ``(..., n)``, or None for weights of 1.
 
+What every kernel must respect, and ``demopool check`` looks at: any leading axes, also empty ones;
+a result in the dtype of the features (float32 for half precision), on their device, in memory of
+its own; input left as it was, read-only and strided input too; weight 0 for a row of zeros; finite
+results for features scaled by 1e-12 and 1e12 (``implementations.shared.scaling`` has the law) and
+for rank-deficient ones. ``describe`` ends with ``normalize``, so a backend needs that one as well.
+
 ``hashes`` is what :meth:`Implementation.prepare` returned. ``overwrite=True`` allows, but does not
 oblige, a kernel to write its result into ``v``.
 """
@@ -57,6 +63,9 @@ class Probe:
     versions: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     install: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", State(self.state))
 
 
 @dataclass(frozen=True)

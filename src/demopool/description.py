@@ -141,7 +141,8 @@ def _array(X: Any) -> tuple[Any, Operations]:
     if owner is None:
         kind = f"{type(X).__module__}.{type(X).__qualname__}"
         raise InvalidInput(
-            f"X must be an array of one of {', '.join(registry.available())}; got a {kind}."
+            f"X must be an array of one of {', '.join(registry.available())} (numpy.asarray makes "
+            f"one); got a {kind}."
         )
     if owner == "numpy:cpu":
         X = np.asarray(X)  # a matrix is an array here, a memory map stays one

@@ -244,7 +244,8 @@ class Operations:
     ) -> None:
         if facts.dtype not in DTYPES:
             raise InvalidInput(
-                f"{operation} takes floating-point arrays ({', '.join(DTYPES)}); got {facts.dtype}."
+                f"{operation} takes floating-point arrays ({', '.join(DTYPES)}); "
+                f"got {facts.dtype}, convert it first."
             )
         n, d = facts.shape[-2:] if len(facts.shape) > 1 else (None, None)
         supported = capabilities.supports(

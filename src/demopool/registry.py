@@ -83,7 +83,8 @@ def required() -> tuple[str, ...]:
     wanted = os.environ.get(REQUIRED_VARIABLE, "")
     listed = tuple(name.strip() for name in wanted.split(",") if name.strip())
     for name in listed:
-        entry(name)
+        if name not in names():
+            raise InvalidInput(f"{REQUIRED_VARIABLE} must name backends; {name!r} is not one.")
     return listed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -94,17 +95,20 @@ def _show(cells: Sequence[Cell], screen: Console) -> None:
         box=SIMPLE,
         pad_edge=False,
     )
-    table.add_column("operation")
-    table.add_column("route")
+    table.add_column("operation", overflow="fold")
+    table.add_column("route", overflow="fold")
     for dtype in dtypes:
         table.add_column(dtype, justify="right", no_wrap=True)
-    for operation, route, order in dict.fromkeys((c.operation, c.route, c.order) for c in cells):
-        row = [c for c in cells if (c.operation, c.route, c.order) == (operation, route, order)]
+    judged = [cell for cell in cells if cell.dtype is not None]
+    for operation, route, order in dict.fromkeys((c.operation, c.route, c.order) for c in judged):
+        row = [c for c in judged if (c.operation, c.route, c.order) == (operation, route, order)]
         shown = {cell.dtype: _cell(cell) for cell in row}
         name = operation if order == 2 else f"{operation} (1)"
-        holes = [cell.reason or "" for cell in row if cell.dtype is None]
-        table.add_row(name, route, *(shown.get(dtype, "-") for dtype in dtypes), *holes[:1])
+        table.add_row(name, route, *(shown.get(dtype, "-") for dtype in dtypes))
     screen.print(table)
+    absent = Counter(cell.reason for cell in cells if cell.dtype is None)
+    for reason, count in absent.items():
+        screen.print(f"{count} routes are not there: {reason}.")
 
 
 def _cell(cell: Cell) -> str:
@@ -126,10 +130,10 @@ def _show_worst(cells: Sequence[Cell], screen: Console) -> None:
     screen.print(f"seed of its features: {seed(features.partition(';')[0])}")
     screen.print("To run it again in Python:")
     call = (
-        f"    reproduce({cell.backend!r}, {cell.operation!r}, {cell.route!r}, "
-        f"dtype={cell.dtype!r},\n              order={cell.order}, example={example!r})"
+        f"reproduce({cell.backend!r}, {cell.operation!r}, {cell.route!r}, "
+        f"dtype={cell.dtype!r},\n          order={cell.order}, example={example!r})"
     )
-    screen.print("    from demopool.conformance import reproduce")
+    screen.print("from demopool.conformance import reproduce")
     screen.print(call)
 
 
