@@ -191,6 +191,18 @@ class HidesATinyNorm(Wrong):
         return self.back(array / np.maximum(norm, 1e-8), v)
 
 
+class ClampsInsteadOfCutting(Wrong):
+    """Negative eigenvalues set to zero, rounding-positive ones left in."""
+
+    operation, route, dtype = "power", "eigh", "float64"
+
+    def power(self, X: Any, **options: Any) -> Any:
+        A = self.right.to_numpy(self.right.pool(X))
+        values, vectors = np.linalg.eigh(A)
+        powers = np.maximum(values, 0.0) ** options["p"]
+        return self.back((vectors * powers[..., np.newaxis, :]) @ vectors.swapaxes(-1, -2), X)
+
+
 class NormalisesOverTheBatch(Wrong):
     operation, route = "normalize", "direct"
 

@@ -21,6 +21,8 @@ powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqr
             lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the
             spectrum has a gap at zero that rounding happens not to fill, or errors of single
             eigenvalues do not point the same way; the bound cannot know either.
+            In float64, routes that see the spectrum must cut it at max(n, d) eps lambda_1, as the
+            reference does; what is left has a smallest value, which takes the place of lambda_d.
             polar stands on polynomials that approximate to a stated error, which is added.
             Their sketches: the error's Frobenius norm is at most sqrt(min(n, d)) as large and
             spreads over k bins, but no less than the relative error of A^p where few entries make
@@ -46,6 +48,9 @@ CONSTANT = 4.0
 
 APPROXIMATION = {("polar", "float32"): 1.8e-6, ("polar", "float64"): 2.3e-12}
 """Relative to lambda_1^p: what a route leaves out by design, in the dtype of its work."""
+
+CUTTING = ("eigh", "gram", "svd")
+"""Routes that know the spectrum and set to zero what cannot be told from it."""
 
 
 def unit(dtype: str) -> float:
@@ -115,6 +120,9 @@ def _power_error(spectrum: Array, n: int, dtype: str, p: float, route: str) -> A
     largest = values[..., 0]
     # A thin SVD gives only min(n, d) vectors: the rest of the null space is exact.
     smallest = values[..., min(n, d) - 1 if svd else d - 1]
+    if name in CUTTING and result_dtype(dtype) == "float64":
+        smallest = np.where(values > 0, values, np.inf).min(axis=-1)
+        smallest = np.where(np.isfinite(smallest), smallest, 0.0)
     if exponent >= 1:
         relative = np.asarray(exponent * q)
     else:
