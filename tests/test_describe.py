@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -133,8 +135,12 @@ def test_numpys_own_types_are_taken() -> None:
     assert dp.Case(n=np.int64(3), dtype=np.float32) == dp.Case(n=3, dtype="float32")
 
 
-def test_lists_memory_maps_and_views_are_taken(tmp_path: object) -> None:
+def test_lists_memory_maps_and_views_are_taken(tmp_path: Path) -> None:
     wanted = dp.describe(X, "democratic")
+    np.save(tmp_path / "features.npy", X)
+    mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
+    assert isinstance(mapped, np.memmap)
+    np.testing.assert_array_equal(dp.describe(mapped, "democratic"), wanted)
     np.testing.assert_array_equal(dp.describe(X.tolist(), "democratic"), wanted)
     big_endian = X.astype(">f8")
     np.testing.assert_allclose(dp.describe(big_endian, "democratic"), wanted, atol=1e-12)

@@ -30,16 +30,5 @@ class Case:
             value = validated(**{field.name: getattr(self, field.name)})
             object.__setattr__(self, field.name, value)
 
-    def __str__(self) -> str:
-        """Only what differs from the defaults, after the sizes."""
-        shown = ("descriptor", "batch", "n", "d")
-        parts = [f"{name}={getattr(self, name)}" for name in shown[1:]]
-        parts += [
-            f"{field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name not in shown and getattr(self, field.name) != field.default
-        ]
-        return f"{self.descriptor} {' '.join(parts)}"
-
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
