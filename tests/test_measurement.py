@@ -47,7 +47,7 @@ def test_machine_is_plain_values() -> None:
     machine = fingerprint.machine()
     assert machine["processor"]
     assert machine["cores"] >= 1
-    assert all(isinstance(value, str | int | None) for value in machine.values())
+    assert all(isinstance(value, str | int | list | None) for value in machine.values())
 
 
 def test_busy_share_is_a_share() -> None:

@@ -35,9 +35,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .hashing import Hashes
+from .measurement.device import FLUSH_BYTES
 from .vocabulary import State
 
 CONTRACT_VERSION = 1
@@ -115,6 +117,32 @@ class Implementation(ABC):
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a backend says so
         """Wait until the device has finished."""
+
+    # What the clock and the memory meter ask. A backend on the host has nothing to add; one on a
+    # device of its own overrides the first four (measurement/device.py says what each must do).
+
+    gpu_index: int | None = None
+
+    def event(self) -> Any:
+        """A mark in the device's queue of work; None where there is no queue."""
+        return None
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Seconds between two marks."""
+        raise NotImplementedError("this device has no queue of work")
+
+    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
+        """Most device memory held during the call above what was held before; None on the host."""
+        return None
+
+    def flush_caches(self) -> None:
+        """Push what earlier calls left in the caches out, by writing more than they hold."""
+        if self._flood is None:
+            self._flood = self.asarray(np.ones(FLUSH_BYTES // 4, np.float32))
+        normalize = self.kernels["normalize", "direct"]
+        normalize(self._flood, axes=1, kind="l2", overwrite=True)
+
+    _flood: Any = None
 
 
 @dataclass(frozen=True)

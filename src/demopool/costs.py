@@ -22,8 +22,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from math import inf, log2
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from .capabilities import usable_routes
@@ -132,7 +132,7 @@ def _device_kind(backend: str) -> str:
 
 @cache
 def _stored() -> dict[str, Any]:
-    text = files("demopool").joinpath("costs.json").read_text()
+    text = Path(__file__).with_name("costs.json").read_text()
     stored: dict[str, Any] = json.loads(text)["backends"]
     return stored
 

@@ -1,7 +1,10 @@
-"""The memory meter: net peak of host memory during a call.
+"""The memory meter: net peak of host and of device memory during a call, each in its own run.
 
-Peak resident memory is reset before the call and read after it, so what libraries and earlier work
-hold does not count. Linux only; elsewhere the answer is None, never a guess.
+Host: peak resident memory is reset before the call and read after it, so what libraries and earlier
+work hold does not count. Linux only; elsewhere the answer is None, never a guess. Memory below
+about 256 kB disappears in what the allocator keeps at hand.
+
+Device: what the library's allocator says; None where the device has no memory of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .device import Device
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+_SYSTEM = Path("/proc/meminfo")
 
 
 def peak_host_bytes(call: Callable[[], Any]) -> int | None:
-    """Highest resident memory while ``call`` runs, above what was resident before it."""
+    """Highest resident memory while ``call`` runs, above what was resident before it.
+
+    Run the call once before: what a first call leaves behind for good is not the call's own need.
+    """
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -25,17 +34,32 @@ def peak_host_bytes(call: Callable[[], Any]) -> int | None:
         return None
     try:
         _CLEAR.write_text("5")
-        before = _field("VmRSS")
+        before = _field(_STATUS, "VmRSS")
         kept = call()
-        peak = _field("VmHWM")
+        peak = _field(_STATUS, "VmHWM")
     except OSError:
         return None
     del kept
     return max(0, peak - before)
 
 
-def _field(name: str) -> int:
-    for line in _STATUS.read_text().splitlines():
+def peak_device_bytes(call: Callable[[], Any], device: Device) -> int | None:
+    """Most device memory held while ``call`` runs, its result included."""
+    gc.collect()
+    device.synchronize()
+    return device.peak_device_bytes(call)
+
+
+def available_host_bytes() -> int | None:
+    """Memory that can be had without swapping."""
+    try:
+        return _field(_SYSTEM, "MemAvailable")
+    except OSError:
+        return None
+
+
+def _field(file: Path, name: str) -> int:
+    for line in file.read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
-    raise OSError(f"no {name} in {_STATUS}")
+    raise OSError(f"no {name} in {file}")

@@ -1,0 +1,113 @@
+"""The clock: how long a call takes, on any device.
+
+Every reading starts and ends with a device that has nothing left to do, so a call that only starts
+work is charged for the work. Where the device keeps marks in its own queue (CUDA events) the time
+between two of them is read as well: it leaves out what the host needs to start the call, and the
+difference of the two is that overhead.
+
+The first call is timed apart: it compiles, allocates and loads. Warm-up calls follow and are not
+reported. Caches are left as the call before left them (hot), unless ``cold`` asks to flush them
+before every reading.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .device import Device
+from .gpu import Watch
+
+Call = Callable[[], Any]
+
+
+class Reading(NamedTuple):
+    """One call, in seconds: by the wall clock, and by the device's own marks if it has them."""
+
+    wall: float
+    device: float | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """All readings of one call: the first apart, then those after the warm-up.
+
+    ``trouble`` says in a sentence what disturbed them, such as a throttled GPU; empty if nothing.
+    """
+
+    first: float
+    readings: tuple[Reading, ...]
+    trouble: str = ""
+
+
+class Clock:
+    """Times calls on one device."""
+
+    def __init__(
+        self, device: Device, *, cold: bool = False, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.device = device
+        self.cold = cold
+        self._now = now
+
+    def read(self, call: Call) -> Reading:
+        """One call, from an idle device to an idle device."""
+        device, now = self.device, self._now
+        if self.cold:
+            device.flush_caches()
+        device.synchronize()
+        before = now()
+        start = device.event()
+        call()
+        end = device.event()
+        device.synchronize()
+        wall = now() - before
+        return Reading(wall, None if start is None else device.elapsed(start, end))
+
+    def block(self, call: Call, calls: int, *, discard: int = 0) -> list[Reading]:
+        """Some calls in a row, after ``discard`` that are run and not reported."""
+        for _ in range(discard):
+            self.read(call)
+        return [self.read(call) for _ in range(calls)]
+
+    def time(
+        self,
+        call: Call,
+        *,
+        seconds: float = 0.5,
+        warm_up: float = 0.1,
+        at_least: int = 3,
+        at_most: int = 1000,
+    ) -> Timing:
+        """The first call, a warm-up, then readings until ``seconds`` have passed.
+
+        A call that takes longer than the warm-up is warmed up by its first call alone.
+        """
+        began = self._now()
+        first = self.read(call).wall
+        while self._now() - began < warm_up:
+            self.read(call)
+        index = self.device.gpu_index
+        watch = Watch(index) if index is not None else None
+        readings: list[Reading] = []
+        with watch or nullcontext():
+            began = self._now()
+            while len(readings) < at_least or (
+                len(readings) < at_most and self._now() - began < seconds
+            ):
+                readings.append(self.read(call))
+        return Timing(first, tuple(readings), watch.trouble() if watch else "")
+
+
+def resolution(now: Callable[[], float] = time.perf_counter) -> float:
+    """The smallest step the clock shows, in seconds: what is not far above it cannot be timed."""
+    steps = []
+    for _ in range(20):
+        before = now()
+        while (after := now()) == before:
+            pass
+        steps.append(after - before)
+    return min(steps)

@@ -1,0 +1,239 @@
+"""The worker: a process of its own for what may crash, hang or run out of memory.
+
+It is a fresh interpreter, never a fork, with its threads fixed before any library is imported, and
+it finds the modules that its parent finds (same ``sys.path``). It runs one importable function
+after another: what one leaves in its module is there for the next. In between it waits in a read.
+
+Whatever becomes of it is an :class:`Answer`. A death or a timeout is answered once, a death between
+two requests by the second; the request after that gets a new process, without what the old one had.
+
+Requests and answers have a private socket. What the worker prints, on stdout or stderr, goes to a
+file without a name that every request empties, to be quoted when the worker dies. It has a session
+of its own: Ctrl-C does not reach it, and what it started dies with it. POSIX only.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import Any, NamedTuple, Self
+
+from demopool.errors import BackendUnavailable, InvalidInput, Unsupported
+from demopool.vocabulary import State
+
+THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA"))
+START_SECONDS = 60.0  # for the interpreter to come up; no request pays for it
+REAP_SECONDS = 5.0  # a killed process is gone at once, unless a driver holds it
+STACK_SECONDS = 1.0  # for a worker that hangs to write where
+
+# Not every library has a class for it: torch raises RuntimeError on the host, C++ aborts.
+_NO_MEMORY = re.compile("out.?of.?memory|bad_alloc|alloc_failed|n[o']t allocate memory", re.I)
+# What faulthandler writes, up to the innermost frame.
+_STACK = re.compile(
+    r"^(?:Stack|Current thread .*) \(most recent call first\):\n"
+    r'(?:  File "(.*)", line (\d+) in (.+))?',
+    re.M,
+)
+
+
+class Answer(NamedTuple):
+    """What came of one request: a value if it is ok, else the reason why there is none."""
+
+    state: State
+    value: Any = None
+    reason: str = ""
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """The variables that give every library this number of threads."""
+    if threads < 1:
+        raise InvalidInput(f"threads must be 1 or more; got {threads}.")
+    return dict.fromkeys(THREAD_VARIABLES, str(threads))
+
+
+class Worker:
+    """One process at a time, started by the first request. Several workers can live at once."""
+
+    def __init__(self, threads: int, *, environment: Mapping[str, str] | None = None) -> None:
+        """``environment`` is added to that of this process, and has the last word."""
+        self._variables = thread_environment(threads) | dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process; when idle, the end of it is all there can be to read."""
+        return self._process is not None and not self._channel.poll()
+
+    def ask(
+        self, function: Callable[..., Any], *arguments: Any, timeout: float, **options: Any
+    ) -> Answer:
+        """Run an importable function in the worker; ``timeout`` includes importing its module."""
+        what = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+        try:
+            request = pickle.dumps((function, arguments, options))
+        except Exception as problem:
+            raise InvalidInput(f"a worker cannot be sent {what}: {problem}.") from problem
+        try:
+            if self._process is None:
+                self._start()
+            self._printed.seek(0)
+            self._printed.truncate()
+            self._channel.send_bytes(request)
+            return self._receive(timeout)
+        except (EOFError, ConnectionError):
+            answer = self._death(what)
+        except TimeoutError as late:
+            answer = Answer(State.TIMEOUT, None, f"{what} {late}{self._place_of_hang()}")
+        except OSError as problem:
+            answer = Answer(State.ERROR, None, f"the worker could not be started: {problem}")
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return answer
+
+    def close(self) -> None:
+        """Kill the process and what it started; harmless when there is none."""
+        self._held.close()
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(REAP_SECONDS)
+
+    def _start(self) -> None:
+        self._channel, theirs = Pipe()
+        self._held.enter_context(self._channel)
+        self._printed = self._held.enter_context(TemporaryFile(buffering=0))  # noqa: SIM115
+        serving = f"from {__name__} import serve; serve({theirs.fileno()})"
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-c", f"import sys; sys.path[:] = {sys.path}; {serving}"],
+                env=os.environ | self._variables,
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._receive(START_SECONDS)
+
+    def _receive(self, seconds: float) -> Answer:
+        if not self._channel.poll(seconds):
+            raise TimeoutError(f"gave no answer within {seconds:g} s")
+        received = self._channel.recv_bytes()
+        try:
+            return Answer(*pickle.loads(received))
+        except Exception as problem:
+            return Answer(State.ERROR, None, f"its result cannot be read here: {problem}")
+
+    def _death(self, what: str) -> Answer:
+        """The channel has closed: how the process ended."""
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(REAP_SECONDS)
+        code = self._process.returncode
+        place, printed = self._last_words()
+        no_memory = code == -signal.SIGKILL or _NO_MEMORY.search(printed)
+        if code is None:
+            how = "closed its channel"
+        elif code == -signal.SIGKILL:
+            how = "was killed by the system, most likely for lack of memory,"
+        elif code < 0:
+            how = f"died of signal {-code} ({signal.strsignal(-code)})"
+        else:
+            how = f"exited with code {code}"
+        reason = f"the worker {how} before it answered {what}{place}{printed}"
+        return Answer(State.OUT_OF_MEMORY if no_memory else State.ERROR, None, reason)
+
+    def _place_of_hang(self) -> str:
+        """On this signal faulthandler writes the stack, also in the middle of native code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + STACK_SECONDS
+        while not (place := self._last_words()[0]) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return place
+
+    def _last_words(self) -> tuple[str, str]:
+        """Where the worker was, if faulthandler wrote that, and what it printed before."""
+        file = self._printed.fileno()
+        tail = os.pread(file, 1 << 16, max(0, os.fstat(file).st_size - (1 << 16)))
+        text = tail.decode(errors="replace")
+        stack = _STACK.search(text)
+        place = ""
+        if stack and stack[1]:
+            place = f", at {'/'.join(Path(stack[1]).parts[-2:])}:{stack[2]} in {stack[3]}"
+        lines = text[: stack.start() if stack else None].strip().splitlines()
+        return place, f"; it printed last: {_line(' '.join(lines[-3:]))}" if lines else ""
+
+
+def serve(descriptor: int) -> None:
+    """The worker's side: say that it is up, then answer until the parent is gone."""
+    faulthandler.enable(all_threads=False)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    channel = Connection(descriptor)
+    # Only this process may hold the channel, or its death would not close it.
+    os.set_inheritable(descriptor, False)
+    os.register_at_fork(after_in_child=channel.close)
+    Thread(target=_leave_with_parent, args=(descriptor,), daemon=True).start()
+    channel.send_bytes(pickle.dumps(Answer(State.OK)))
+    with suppress(EOFError, ConnectionError):
+        while True:
+            channel.send_bytes(_answer(channel.recv_bytes()))
+
+
+def _leave_with_parent(descriptor: int) -> None:
+    """A thread, because the parent may die in the middle of a long request."""
+    hangup = select.poll()
+    hangup.register(descriptor, 0)
+    hangup.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _answer(request: bytes) -> bytes:
+    """Run one request; only what the function keeps in its module outlives it."""
+    try:
+        function, arguments, options = pickle.loads(request)
+        return pickle.dumps(Answer(State.OK, function(*arguments, **options)))
+    except Unsupported as problem:
+        answer = Answer(State.UNSUPPORTED, None, problem.reason)
+    except BackendUnavailable as problem:
+        answer = Answer(State.UNAVAILABLE, None, problem.reason)
+    except BaseException as problem:
+        said = _line("".join(traceback.format_exception_only(problem)))
+        no_memory = isinstance(problem, MemoryError) or _NO_MEMORY.search(said)
+        state = State.OUT_OF_MEMORY if no_memory else State.ERROR
+        answer = Answer(state, None, f"it raised {said}")
+    return pickle.dumps(answer)
+
+
+def _line(text: str, longest: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= longest else text[: longest - 4] + " ..."

@@ -1,0 +1,120 @@
+"""A sample: one measured value of one candidate on one case. The schema, and the file it goes to.
+
+A file of samples is JSON Lines: a row is appended and flushed the moment it is measured, so what an
+interrupted command has measured is on disk. A half-written last line, left by a machine that lost
+power, is passed over by the reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+from .errors import InvalidInput
+from .vocabulary import State
+
+SCHEMA = 1
+"""Raised when a field changes its meaning or goes; rows of another schema are not read."""
+
+FOLDER = Path(".demopool") / "samples"
+"""Where files of samples lie by default: in the project's folder, or else the current one."""
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value, with everything needed to know later what it is.
+
+    backend, route   the candidate
+    case             the job, descriptor and sizes included
+    measure          ``call_s``, ``first_call_s``, ``with_transfer_s``, ``peak_host_bytes``,
+                     ``peak_device_bytes`` or ``error``
+    value            seconds, bytes or relative error; None unless the state is ``ok``
+    device_s         the same call by the device's own events, where it has them
+    round            which round of interleaved turns it belongs to
+    threads          of BLAS, OpenMP and Numba in the worker
+    fingerprint      the key of the machine and its software
+    code             what identifies the candidate's own code
+    """
+
+    backend: str
+    route: str
+    case: Case
+    measure: str
+    value: float | None
+    state: State = State.OK
+    reason: str = ""
+    device_s: float | None = None
+    round: int = 0
+    threads: int = 1
+    fingerprint: str = ""
+    code: str = ""
+    measured_at: str = field(default_factory=_now)
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", State(self.state))
+        known = self.value is not None and isfinite(self.value)
+        if known != (self.state is State.OK):
+            raise InvalidInput(
+                f"value must be a finite number exactly when the state is ok; got {self.value!r} "
+                f"with state {self.state}."
+            )
+        if self.state is not State.OK and not self.reason:
+            raise InvalidInput(f"reason must be given for the state {self.state}.")
+
+
+def append(path: Path, samples: Iterable[Sample]) -> None:
+    """Add rows to a file, made if there is none, each flushed as it is written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            if _ends_in_half_a_line(path):
+                file.write(b"\n")
+            for sample in samples:
+                row = json.dumps(asdict(sample), allow_nan=False)
+                file.write(row.encode() + b"\n")
+                file.flush()
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+def read(path: Path) -> Iterator[Sample]:
+    """The rows of a file in order; those of another schema and broken lines are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    for line in lines:
+        row = _parsed(line)
+        if row is not None:
+            yield row
+
+
+def _parsed(line: str) -> Sample | None:
+    try:
+        row: dict[str, Any] = json.loads(line)
+        if row["schema"] != SCHEMA:
+            return None
+        row["case"] = Case(**row["case"])
+        return Sample(**{name.name: row[name.name] for name in fields(Sample)})
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _ends_in_half_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if size == 0:
+            return False
+        file.seek(size - 1)
+        return file.read(1) != b"\n"

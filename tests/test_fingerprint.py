@@ -1,0 +1,430 @@
+"""The fingerprint: what it holds, what its key depends on, and what it says about noise."""
+
+from __future__ import annotations
+
+import copy
+import getpass
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demopool import registry
+from demopool.measurement import fingerprint as module
+from demopool.measurement.fingerprint import fingerprint, key, noise
+
+GPU = {
+    "index": 0,
+    "name": "NVIDIA A",
+    "memory_bytes": 80 * 2**30,
+    "compute_capability": "9.0",
+    "driver": "580.65.06",
+    "cuda": "13.0",
+    "ecc": True,
+    "power_limit_milliwatts": 700_000,
+}
+CACHE = {"level": 3, "type": "Unified", "size_bytes": 2**25, "shared_by": 8}
+BLAS = {
+    "name": "openblas",
+    "version": "0.3.30",
+    "threads": 2,
+    "threading_layer": "pthreads",
+    "architecture": "Haswell",
+    "package": "scipy",
+}
+NOT_IN_THE_KEY = {
+    "cpu.smt",
+    "cpu.virtual",
+    "frequency",
+    "gpus.0.index",
+    "gpus.0.power_limit_milliwatts",
+    "kernel",
+    "libraries.demopool",
+    "environment",
+    "load_average",
+}
+
+Place = tuple[str | int, ...]
+
+
+@pytest.fixture(scope="module")
+def here() -> dict[str, Any]:
+    return fingerprint()
+
+
+@pytest.fixture
+def complete(here: dict[str, Any]) -> dict[str, Any]:
+    """This machine's, with what it may not have: a GPU, caches, a BLAS, a plug-in."""
+    found = copy.deepcopy(here)
+    found["cpu"]["caches"] = [dict(CACHE)]
+    found["memory"] = {"total_bytes": 64 * 2**30, "limit_bytes": None}
+    found["gpus"] = [dict(GPU)]
+    found["blas"] = [dict(BLAS)]
+    found["libraries"] |= {"torch": "2.6.0", "some-plugin": "1.0"}
+    return found
+
+
+def _leaves(value: Any, place: Place = ()) -> Iterator[Place]:
+    if isinstance(value, dict):
+        for name, inside in value.items():
+            yield from _leaves(inside, (*place, name))
+    elif isinstance(value, list):
+        for number, inside in enumerate(value):
+            yield from _leaves(inside, (*place, number))
+    else:
+        yield place
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (text for inside in value.values() for text in _strings(inside))
+        yield from value
+    elif isinstance(value, list):
+        yield from (text for inside in value for text in _strings(inside))
+    elif isinstance(value, str):
+        yield value
+
+
+def _changed(found: dict[str, Any], place: Place) -> dict[str, Any]:
+    """A copy with another value at this place; sizes in bytes move by more than a rounding."""
+    other = copy.deepcopy(found)
+    inside: Any = other
+    for step in place[:-1]:
+        inside = inside[step]
+    old = inside[place[-1]]
+    if isinstance(old, bool):
+        new: Any = not old
+    elif isinstance(old, int | float):
+        new = old + 2**31
+    else:
+        new = 2**31 if old is None else f"{old}-other"
+    inside[place[-1]] = new
+    return other
+
+
+def _child(code: str, **variables: str) -> str:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_it_is_strict_json_and_survives_a_file(complete: dict[str, Any]) -> None:
+    again = json.loads(json.dumps(complete, allow_nan=False))
+    assert again == complete
+    assert key(again) == key(complete)
+
+
+def test_it_tells_what_there_is(here: dict[str, Any]) -> None:
+    assert here["cpu"]["name"] == module.processor()
+    assert here["cpu"]["usable_cores"] == module.usable_cores()
+    assert here["python"] == platform.python_version()
+    assert here["libraries"].keys() >= {"demopool", "numpy", "scipy"}
+    assert here["environment"].keys() >= {"OMP_NUM_THREADS", "NUMBA_NUM_THREADS"}
+
+
+def test_it_names_no_path_no_user_and_no_host(here: dict[str, Any]) -> None:
+    private = [str(Path.home()), getpass.getuser(), platform.node()]
+    for text in [*_strings(here), *_strings(module.machine())]:
+        assert not text.startswith(("/", "\\", "~"))
+        assert not re.match(r"[A-Za-z]:[\\/]", text)
+        for word in filter(None, private):
+            assert not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text), text
+
+
+def test_it_is_quick(here: dict[str, Any]) -> None:
+    seconds = []
+    for _ in range(3):
+        before = time.perf_counter()
+        fingerprint()
+        seconds.append(time.perf_counter() - before)
+    assert min(seconds) < 0.3
+
+
+def test_it_imports_no_other_heavy_library() -> None:
+    code = """
+import sys
+from demopool.measurement.fingerprint import fingerprint
+fingerprint()
+print([name for name in ("torch", "numba", "cupy", "pandas", "matplotlib") if name in sys.modules])
+"""
+    assert _child(code) == "[]"
+
+
+def test_measurement_package_works_under_another_name() -> None:
+    """As the benchmarks load it, to measure other commits with the same instruments."""
+    folder = str(Path(module.__file__).parent)
+    code = f"""
+import sys, types
+package = types.ModuleType("elsewhere")
+package.__path__ = [{folder!r}]
+sys.modules["elsewhere"] = package
+from elsewhere.fingerprint import fingerprint, key, machine, noise
+machine(), noise(fingerprint()), key(fingerprint())
+print([name for name in sys.modules if name.startswith("demopool")])
+"""
+    assert _child(code) == "[]"
+
+
+def test_plugins_are_looked_up_where_the_registry_does() -> None:
+    assert module._PLUGINS == registry.GROUP
+
+
+def test_versions_of_plugins_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Distribution:
+        name, version = "some-plugin", "1.5"
+
+    class Point:
+        dist: Distribution | None = Distribution()
+
+    class Homeless:
+        dist = None
+
+    monkeypatch.setattr(module, "entry_points", lambda group: [Point(), Homeless()])
+    assert module._libraries()["some-plugin"] == "1.5"
+
+
+def test_key_is_short_hex(here: dict[str, Any]) -> None:
+    assert re.fullmatch(r"[0-9a-f]{16}", key(here))
+
+
+def test_key_is_the_same_in_every_call_and_process(here: dict[str, Any]) -> None:
+    """Also where somebody has imported a library that brings an OpenMP of its own."""
+    assert key(fingerprint()) == key(here)
+    code = "from demopool.measurement.fingerprint import *; print(key(fingerprint()))"
+    first = _child(code, PYTHONHASHSEED="1")
+    second = _child(f"import sklearn.cluster; {code}", PYTHONHASHSEED="2")
+    assert first == second
+
+
+def test_key_changes_with_the_threads_of_blas() -> None:
+    code = "from demopool.measurement.fingerprint import *; f = fingerprint(); print(key(f), f)"
+    one, two = (_child(code, OPENBLAS_NUM_THREADS=threads) for threads in ("1", "2"))
+    if "openblas" not in one or module.usable_cores() < 2:
+        pytest.skip("no OpenBLAS with two threads here")
+    assert one.split()[0] != two.split()[0]
+
+
+def test_every_value_is_in_the_key_unless_it_is_known_not_to_be(complete: dict[str, Any]) -> None:
+    before = key(complete)
+    for place in _leaves(complete):
+        names = [".".join(map(str, place[:length])) for length in range(1, len(place) + 1)]
+        left_out = not NOT_IN_THE_KEY.isdisjoint(names)
+        assert (key(_changed(complete, place)) == before) is left_out, names[-1]
+
+
+def test_libraries_and_gpus_that_come_or_go_change_the_key(complete: dict[str, Any]) -> None:
+    before = key(complete)
+    without_gpu = {**complete, "gpus": []}
+    two_gpus = {**complete, "gpus": [GPU, GPU | {"index": 1}]}
+    kept = {name: v for name, v in complete["libraries"].items() if name != "some-plugin"}
+    without_plugin = {**complete, "libraries": kept}
+    keys = {before, *(key(found) for found in (without_gpu, two_gpus, without_plugin))}
+    assert len(keys) == 4
+
+
+def test_key_is_not_moved_by_a_bit_of_memory(complete: dict[str, Any]) -> None:
+    other = copy.deepcopy(complete)
+    complete["memory"] = {"total_bytes": 64 * 2**30 - 10**8, "limit_bytes": None}
+    other["memory"] = {"total_bytes": 64 * 2**30 - 2 * 10**8, "limit_bytes": None}
+    assert key(other) == key(complete)
+    other["memory"]["limit_bytes"] = 8 * 2**30
+    assert key(other) != key(complete)
+
+
+def test_blas_of_another_package_does_not_move_the_key(complete: dict[str, Any]) -> None:
+    """Scenario: torch was imported in one process and not in the other."""
+    other = copy.deepcopy(complete)
+    other["blas"].append(BLAS | {"package": "torch"})
+    assert key(other) == key(complete)
+    other["blas"].append(BLAS | {"package": None, "name": "mkl"})
+    assert key(other) != key(complete)
+
+
+@pytest.mark.parametrize(
+    ("file", "package"),
+    [
+        ("/x/lib/python3.11/site-packages/numpy.libs/libscipy_openblas64_.so", "numpy"),
+        ("/x/lib/python3.11/site-packages/scipy/.dylibs/libopenblas.dylib", "scipy"),
+        ("/x/lib/python3.11/site-packages/torch/lib/libopenblas.so.0", "torch"),
+        ("/x/lib/libmkl_rt.so.2", None),
+        ("/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0", None),
+    ],
+)
+def test_blas_is_told_by_whose_it_is_not_by_where_it_is(file: str, package: str | None) -> None:
+    assert module._package(file) == package
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Empty folders where the system's are read."""
+    monkeypatch.setattr(module, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(module, "_CPU", tmp_path / "cpu")
+    monkeypatch.setattr(module, "_CGROUP", tmp_path / "cgroup")
+    return tmp_path
+
+
+def _write(tree: Path, **files: str) -> None:
+    for name, text in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text + "\n")
+
+
+def test_what_a_system_does_not_tell_is_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS and Windows."""
+
+    def refuse(*_: object) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(os, "getloadavg", refuse)
+    monkeypatch.setattr(os, "sysconf", refuse)
+    found = fingerprint()
+    unknown = ("model", "physical_cores", "quota_cores", "caches", "smt", "virtual")
+    assert {found["cpu"][name] for name in unknown} == {None}
+    assert set(found["frequency"].values()) == set(found["memory"].values()) == {None}
+    assert found["load_average"] is None
+    assert found["cpu"]["name"] == module.machine()["processor"]
+    assert module.busy_share(0) is None
+    assert noise(found) == []
+    assert key(json.loads(json.dumps(found, allow_nan=False))) == key(found)
+
+
+def test_processor_is_read(tree: Path) -> None:
+    second = "\n\nprocessor : 1\nmodel name : Other\nmodel : 2"
+    info = "model name\t: Some CPU @ 2.0GHz\ncpu family : 6\nmodel : 85\nstepping : 7\nflags : fpu"
+    _write(tree, **{"proc/cpuinfo": f"processor : 0\n{info} hypervisor{second}"})
+    _write(tree, **{"cpu/smt/active": "1"})
+    for core, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        _write(tree, **{f"cpu/cpu{core}/topology/thread_siblings_list": siblings})
+    found = module._cpu()
+    assert module.processor() == found["name"] == "Some CPU @ 2.0GHz"
+    assert found["model"] == "6 85 7"
+    assert found["physical_cores"] == 2
+    assert found["smt"] is True
+    assert found["virtual"] is True
+    _write(tree, **{"proc/cpuinfo": info})
+    assert module._cpu()["virtual"] is False
+
+
+def test_caches_are_read(tree: Path) -> None:
+    for number, (level, kind, size, shared) in enumerate(
+        [("1", "Data", "32K", "0"), ("3", "Unified", "32768K", "0-3,8-11")]
+    ):
+        folder = f"cpu/cpu0/cache/index{number}"
+        _write(tree, **{f"{folder}/level": level, f"{folder}/type": kind})
+        _write(tree, **{f"{folder}/size": size, f"{folder}/shared_cpu_list": shared})
+    assert module._caches() == [
+        {"level": 1, "type": "Data", "size_bytes": 2**15, "shared_by": 1},
+        {"level": 3, "type": "Unified", "size_bytes": 2**25, "shared_by": 8},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "turbo"),
+    [
+        ("cpu/intel_pstate/no_turbo", "0", True),
+        ("cpu/intel_pstate/no_turbo", "1", False),
+        ("cpu/cpufreq/boost", "1", True),
+        ("cpu/cpufreq/boost", "0", False),
+    ],
+)
+def test_frequency_is_read(tree: Path, file: str, text: str, turbo: bool) -> None:
+    governed = "cpu/cpu0/cpufreq"
+    _write(tree, **{f"{governed}/scaling_governor": "powersave", file: text})
+    _write(tree, **{f"{governed}/scaling_cur_freq": "1200000"})
+    _write(tree, **{f"{governed}/cpuinfo_max_freq": "3600000"})
+    assert module._frequency() == {
+        "governor": "powersave",
+        "current_mhz": 1200,
+        "max_mhz": 3600,
+        "turbo": turbo,
+    }
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit", "quota"),
+    [
+        # Version 2: its own group, a parent's that is lower, none.
+        ("0::/a/b", {"a/b/memory.max": str(64 * MIB)}, 64 * MIB, None),
+        ("0::/a", {"a/memory.max": "max", "memory.max": str(32 * MIB)}, 32 * MIB, None),
+        ("0::/", {"memory.max": "max", "cpu.max": "max 100000"}, None, None),
+        ("0::/", {"cpu.max": "150000 100000"}, None, 1.5),
+        # Version 1; inside a container the path is that of the host and does not exist.
+        ("4:memory:/host/x", {"memory/memory.limit_in_bytes": str(64 * MIB)}, 64 * MIB, None),
+        ("4:memory:/", {"memory/memory.limit_in_bytes": str(2**63 - 4096)}, None, None),
+        (
+            "1:cpu,cpuacct:/a",
+            {
+                "cpu,cpuacct/a/cpu.cfs_quota_us": "200000",
+                "cpu,cpuacct/a/cpu.cfs_period_us": "100000",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            None,
+            2.0,
+        ),
+    ],
+)
+def test_limits_of_containers_are_read(
+    tree: Path, groups: str, files: dict[str, str], limit: int | None, quota: float | None
+) -> None:
+    _write(tree, **{"proc/self/cgroup": f"9:name=systemd:/x\n{groups}"})
+    _write(tree, **{f"cgroup/{name}": text for name, text in files.items()})
+    assert module._memory_limit() == limit
+    assert module._quota_cores() == quota
+
+
+@pytest.fixture
+def quiet(complete: dict[str, Any]) -> dict[str, Any]:
+    complete["cpu"] |= {"usable_cores": 8, "physical_cores": 8, "quota_cores": None}
+    complete["frequency"]["governor"] = "performance"
+    complete["load_average"] = [0.5, 9.0, 9.0]
+    return complete
+
+
+def test_quiet_machine_is_not_complained_about(quiet: dict[str, Any]) -> None:
+    assert noise(quiet, busy=0.05) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "sentence"),
+    [
+        ("frequency", {"governor": "powersave"}, "governor is powersave"),
+        ("cpu", {"usable_cores": 4}, "Only 4 of 8 cores"),
+        ("cpu", {"quota_cores": 2.5}, "the time of 2.5 cores and 8"),
+    ],
+)
+def test_noise_is_told(
+    quiet: dict[str, Any], part: str, values: dict[str, Any], sentence: str
+) -> None:
+    quiet[part] |= values
+    (told,) = noise(quiet)
+    assert sentence in told
+
+
+def test_load_and_others_at_work_are_told(quiet: dict[str, Any]) -> None:
+    quiet["load_average"] = [4.2, 0.0, 0.0]
+    load, busy = noise(quiet, busy=0.4)
+    assert "load was 4.2 on 8" in load
+    assert "40%" in busy
+
+
+def test_different_gpus_without_an_order_are_told(quiet: dict[str, Any]) -> None:
+    quiet["gpus"] = [GPU, GPU | {"index": 1, "name": "NVIDIA B"}]
+    quiet["environment"]["CUDA_DEVICE_ORDER"] = None
+    (told,) = noise(quiet)
+    assert "CUDA_DEVICE_ORDER" in told
+    quiet["environment"]["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    assert noise(quiet) == []
