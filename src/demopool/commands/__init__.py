@@ -11,6 +11,7 @@ from demopool.errors import DemopoolError, InvalidInput
 
 from .backends import backends
 from .check import check
+from .history import history
 
 EXIT_WRONG, EXIT_BAD_USE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -28,6 +29,7 @@ def cli(context: click.Context) -> None:
     demopool backends                what can run here, and how to get the rest
     demopool check                   is every implementation right? judged by the reference
     demopool check numpy:cpu --operation weights --worst
+    demopool history                 what asv measured over the commits, and what got worse
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
     payload. Exit codes: 0 fine, 1 something is wrong or a named backend is absent, 2 bad use.
@@ -38,6 +40,7 @@ def cli(context: click.Context) -> None:
 
 cli.add_command(backends)
 cli.add_command(check)
+cli.add_command(history)
 
 
 def main() -> None:

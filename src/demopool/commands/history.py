@@ -1,0 +1,225 @@
+"""``demopool history``: how time, memory and error moved from commit to commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from demopool import history as past
+from demopool import history_plot, history_text, repository, results
+from demopool.errors import InvalidInput
+from demopool.history_text import Line
+
+from .output import check_writable, console, emit, envelope, json_option
+
+SCHEMA = 1
+NO_RESULTS = (
+    "There are no asv results{where}. `make bench` measures the present commit and "
+    "`asv run A..B` a range of them; then call this again."
+)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--since", metavar="DATE|COMMIT|TAG", help="Only this commit or day, and later.")
+@click.option("--machine", "machines", multiple=True, metavar="NAME", help="Only this machine.")
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case: vgg-b1.")
+@click.option("--candidate", metavar="REGEX", help="Only candidates that match: '^torch:cpu'.")
+@click.option("--measure", "measures", multiple=True, metavar="NAME", help="call_s, error, ...")
+@click.option("--subject", "subjects", multiple=True, metavar="NAME", help="democratic, pool, ...")
+@click.option(
+    "--ratio",
+    type=click.FloatRange(1.0, min_open=True),
+    default=past.RATIO,
+    show_default=True,
+    help="From which step on time or memory counts as changed.",
+)
+@click.option(
+    "--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this file."
+)
+@click.option("--all", "show_all", is_flag=True, help="Every series, with or without a step.")
+@click.option("--fail-on-regression", is_flag=True, help="Exit code 1 if a regression is open.")
+@json_option
+def history(
+    paths: tuple[Path, ...],
+    since: str | None,
+    machines: tuple[str, ...],
+    cases: tuple[str, ...],
+    candidate: str | None,
+    measures: tuple[str, ...],
+    subjects: tuple[str, ...],
+    ratio: float,
+    png: Path | None,
+    show_all: bool,
+    fail_on_regression: bool,
+    as_json: bool,
+) -> int:
+    """How time, memory and error moved from commit to commit, and which commit made them worse.
+
+    Reads what asv has measured: PATH is a folder of results or a result file, of any number of
+    machines; without one, the results of the project around the current folder. Steps are
+    found over the whole series, against its noise. Of times the lower quartile is followed.
+
+    \b
+    demopool history                                     steps and regressions, if any
+    demopool history --all --case vgg-b1                 every series of one case
+    demopool history --since v0.1.0 --png history.png    a picture for a release
+    demopool history --candidate '^torch:' --measure peak_host_bytes
+    demopool history mine/results yours/results          two machines, joined
+    demopool history --fail-on-regression --json         for a script
+
+    A step counts from a ratio of 1.10 and 50 microseconds or 1 MB on; an error from 3 times on.
+    A step that stands out little from the noise is seen a commit or two later, and two or three
+    commits show only large ones. A baseline's code never changes: its steps are the machine's.
+
+    Exit codes: 0 fine; 1 with --fail-on-regression if a regression is open; 2 bad use, or no
+    results to read.
+    """
+    check_writable(png)
+    choices = {"machine": machines, "case": cases, "measure": measures, "subject": subjects}
+    frame = results.read(paths or None)
+    stale, unreadable = frame.attrs["stale"], frame.attrs["unreadable"]
+    frame = frame[frame["commit"].notna()]
+    if frame.empty:
+        where = f" in {', '.join(map(str, paths))}" if paths else " here"
+        raise InvalidInput(" ".join([NO_RESULTS.format(where=where), *unreadable]))
+    frame = _chosen(frame, choices, candidate)
+    git_order = _git_order(paths, list(frame["commit"].unique()))
+    order = past.commits(frame, git_order)
+    lines = past.series(frame, git_order)
+    if since is not None:
+        order = _since(since, order, frame, git_order, _repository(paths))
+        lines = past.only(lines, order)
+    thresholds = past.Thresholds(ratio=ratio)
+    found = past.regressions(lines, ratio=ratio)
+    is_open = {regression.series for regression in found if regression.state == "open"}
+    told = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
+    note = None
+    if png is not None:
+        note = history_plot.draw(lines, order, {line.series: line.steps for line in told}, png)
+    if as_json:
+        payload = {
+            "series": [_series_row(line) for line in told],
+            "regressions": [_regression_row(regression) for regression in found],
+            "files": [str(png)] if png is not None else [],
+            "stale": stale,
+            "unreadable": unreadable,
+        }
+        emit(envelope(SCHEMA, payload))
+    else:
+        screen = console()
+        history_text.show(told, len(order), show_all, screen)
+        regressed = history_text.sentences(found) if len(order) > 1 else []
+        for sentence in [*regressed, *history_text.failures(lines), *filter(None, [note])]:
+            screen.print(sentence)
+        for sentence in unreadable:
+            screen.print(sentence)
+        if stale:
+            screen.print(f"{stale} values of older or removed benchmarks are left out.")
+        if png is not None:
+            screen.print(f"Written: {png}")
+    return 1 if fail_on_regression and is_open else 0
+
+
+def _chosen(frame: Any, choices: dict[str, tuple[str, ...]], candidate: str | None) -> Any:
+    for column, wanted in choices.items():
+        there = sorted(frame[column].dropna().unique())
+        for name in wanted:
+            if name not in there:
+                raise InvalidInput(f"--{column} must be one of {', '.join(there)}; got {name!r}.")
+        if wanted:
+            frame = frame[frame[column].isin(wanted)]
+    if candidate is not None:
+        try:
+            pattern = re.compile(candidate)
+        except re.error as problem:
+            raise InvalidInput(
+                f"--candidate must be a regular expression; {candidate!r} is none: {problem}."
+            ) from None
+        there = sorted(frame["candidate"].dropna().unique())
+        wanted = tuple(name for name in there if pattern.search(name))
+        if not wanted:
+            raise InvalidInput(f"--candidate {candidate!r} matches none of {', '.join(there)}.")
+        frame = frame[frame["candidate"].isin(wanted)]
+    return frame
+
+
+def _repository(paths: Sequence[Path]) -> list[Path]:
+    """Where to ask git: beside the results, and here."""
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    return [*folders, Path.cwd()]
+
+
+def _git_order(paths: Sequence[Path], commits: Sequence[str]) -> list[str] | None:
+    for folder in _repository(paths):
+        order = repository.order(folder, commits)
+        if order is not None:
+            return order
+    return None
+
+
+def _since(
+    name: str,
+    order: Sequence[str],
+    frame: Any,
+    git_order: Sequence[str] | None,
+    folders: Sequence[Path],
+) -> list[str]:
+    """The commits from this one on; it need not be measured itself if git can place it."""
+    measured = [commit for commit in order if len(name) >= 4 and commit.startswith(name)]
+    if measured:
+        return list(order[order.index(measured[0]) :])
+    commit = next(filter(None, (repository.commit(folder, name) for folder in folders)), None)
+    if commit is not None and git_order is not None and commit in git_order:
+        later = set(git_order[git_order.index(commit) :])
+        return [commit for commit in order if commit in later]
+    try:
+        day = datetime.fromisoformat(name)
+    except ValueError:
+        raise InvalidInput(
+            f"--since must be a date, or a commit or tag in the measured history; got {name!r}."
+        ) from None
+    day = day if day.tzinfo else day.replace(tzinfo=UTC)
+    later = set(frame[frame["commit_date"] >= day]["commit"])
+    if not later:
+        raise InvalidInput(f"--since {name}: no measured commit is that young.")
+    return [commit for commit in order if commit in later]
+
+
+def _series_row(line: Line) -> dict[str, Any]:
+    one = line.series
+    first, last = (one.values[0], one.values[-1]) if one.values else (None, None)
+    return {
+        **_identity(one),
+        "first": first,
+        "last": last,
+        "ratio": last / first if first and last is not None else None,
+        "steps": [
+            {"commit": s.commit, "before": s.before, "after": s.after, "ratio": s.ratio}
+            for s in line.steps
+        ],
+        "points": [
+            {
+                "commit": point.commit,
+                "date": point.date.isoformat() if point.date else None,
+                "value": point.value,
+                "state": point.state,
+                "reason": point.reason,
+            }
+            for point in one.points
+        ],
+    }
+
+
+def _regression_row(regression: past.Regression) -> dict[str, Any]:
+    own = {key: value for key, value in vars(regression).items() if key != "series"}
+    return {**_identity(regression.series), **own}
+
+
+def _identity(one: past.Series) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in past.IDENTITY}
