@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-EXTRAS := torch,numba,report,gpu-proof,dev
+EXTRAS := torch,numba,report,bench,gpu-proof,dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A strict editable install links file by file, so it is repeated when a file comes or goes.
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here: a skip cannot hide a broken install.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu
 
-.PHONY: help check test lint unit ratios matrix install clean
+.PHONY: help check bench test lint unit suite ratios matrix install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,7 +20,12 @@ check: install  ## is every backend of this machine right? (sets itself up; prin
 	@$(BIN)/python -m demopool backends
 	@$(BIN)/python -m demopool check
 
-test: install lint unit  ## formatter, linter, types and all tests (sets itself up)
+# PROFILE=fast|regular|full, THREADS=8 for another number than asv.conf.json has, FRESH=1 to repeat.
+bench: install  ## time and memory of this commit with asv, then a table (sets itself up, resumes)
+	@$(BIN)/python -m tools.bench --profile $(or $(PROFILE),fast) \
+	  $(if $(THREADS),--threads $(THREADS)) $(if $(FRESH),--fresh)
+
+test: install lint unit suite  ## formatter, linter, types, all tests, the asv suite (sets itself up)
 
 lint: install  ## formatter check, linter and type check
 	$(BIN)/ruff format --check .
@@ -32,8 +37,12 @@ lint: install  ## formatter check, linter and type check
 unit: install  ## the tests alone
 	OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} $(BIN)/python -m pytest
 
+suite: install  ## every benchmark class once, on its smallest case, so that the suite cannot rot
+	@$(BIN)/python -m tools.check_suite
+	$(BIN)/asv check
+
 ratios: install  ## speed and memory of numpy:cpu against plain SciPy, as ratios in one run
-	$(BIN)/python benchmarks/ratios.py
+	$(BIN)/python -m tools.ratios
 
 matrix: install  ## write the support matrix into README.md
 	$(BIN)/python -m demopool backends --matrix --write README.md
@@ -52,4 +61,4 @@ install: .venv/ready  ## the environment, with every CPU backend and what proves
 	@touch $@
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv build *.egg-info src/*.egg-info
+	rm -rf .venv .asv/env .asv/suite .asv/expected build *.egg-info src/*.egg-info asv.*.conf.json

@@ -1,10 +1,13 @@
 """Straightforward versions of the same jobs, the denominators of every ratio.
 
-Written on NumPy and SciPy alone, independently of the product's own code.
+Written on NumPy and SciPy alone, independently of the product's own code. ``BASELINES`` has what
+one would write first for every descriptor and operation; the functions at the end are the harder
+bars that ``make ratios`` measures numpy:cpu against.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,108 @@ from scipy import fft, linalg
 from scipy.linalg.blas import ssymv, ssyrk
 
 Array = NDArray[Any]
+
+
+# --- what one would write first; X is (batch, n, d) ---
+
+
+def weights(X: Array, case: Any) -> Array:
+    K = (X @ np.swapaxes(X, -1, -2)) ** 2
+    target = K.sum(axis=-1) ** case.gamma
+    a = np.ones(X.shape[:-1], X.dtype)
+    for _ in range(case.iterations):
+        a = a / (a * (K @ a[..., np.newaxis])[..., 0] / target) ** case.tau
+    return a
+
+
+def pool(X: Array, a: Array) -> Array:
+    return np.swapaxes(X * a[..., np.newaxis], -1, -2) @ X
+
+
+def sum_pool(X: Array) -> Array:
+    return np.swapaxes(X, -1, -2) @ X
+
+
+def sketch(X: Array, hashes: Any) -> Array:
+    first, second = (
+        _count_sketch(X, hashes.h1, hashes.s1, hashes.k),
+        _count_sketch(X, hashes.h2, hashes.s2, hashes.k),
+    )
+    return fft.irfft(fft.rfft(first) * fft.rfft(second), hashes.k)
+
+
+def pool_sketch(X: Array, hashes: Any, a: Array | None = None) -> Array:
+    """Image by image, or the sketches of a batch would not fit."""
+    a = np.ones(X.shape[:-1], X.dtype) if a is None else a
+    return np.stack([b @ sketch(x, hashes) for x, b in zip(X, a, strict=True)])
+
+
+def matrix_power(A: Array, p: float) -> Array:
+    values, vectors = np.linalg.eigh(A)
+    powers = np.maximum(values, 0.0) ** p
+    return (vectors * powers[..., np.newaxis, :]) @ np.swapaxes(vectors, -1, -2)
+
+
+def scatter(A: Array, hashes: Any) -> Array:
+    """Every entry of A added to the bin that its row and column hash to."""
+    bins = (hashes.h1[:, np.newaxis] + hashes.h2) % hashes.k
+    signs = hashes.s1[:, np.newaxis] * hashes.s2
+    rows = [np.bincount(bins.ravel(), (signs * image).ravel(), hashes.k) for image in A]
+    return np.stack(rows).astype(A.dtype)
+
+
+def normalize(v: Array) -> Array:
+    flat = v.reshape(len(v), -1)
+    roots = np.sign(flat) * np.sqrt(np.abs(flat))
+    return roots / np.linalg.norm(roots, axis=-1, keepdims=True)
+
+
+def _count_sketch(X: Array, h: Array, s: Array, k: int) -> Array:
+    out = np.zeros((*X.shape[:-1], k), X.dtype)
+    for j in range(X.shape[-1]):
+        out[..., h[j]] += s[j] * X[..., j]
+    return out
+
+
+BASELINES: dict[tuple[str, str], Callable[[dict[str, Any], Any], Array]] = {
+    ("descriptor", "sum"): lambda g, c: normalize(sum_pool(g["X"])),
+    ("descriptor", "democratic"): lambda g, c: normalize(pool(g["X"], weights(g["X"], c))),
+    ("descriptor", "power"): lambda g, c: normalize(matrix_power(sum_pool(g["X"]), c.p)),
+    ("descriptor", "sketched-sum"): lambda g, c: normalize(pool_sketch(g["X"], g["hashes"])),
+    ("descriptor", "sketched-democratic"): lambda g, c: normalize(
+        pool_sketch(g["X"], g["hashes"], weights(g["X"], c))
+    ),
+    ("descriptor", "sketched-power"): lambda g, c: normalize(
+        scatter(matrix_power(sum_pool(g["X"]), c.p), g["hashes"])
+    ),
+    ("operation", "weights"): lambda g, c: weights(g["X"], c),
+    ("operation", "pool"): lambda g, c: pool(g["X"], g["a"]),
+    ("operation", "sketch"): lambda g, c: sketch(g["X"], g["hashes"]),
+    ("operation", "pool_sketch"): lambda g, c: pool_sketch(g["X"], g["hashes"], g["a"]),
+    ("operation", "power"): lambda g, c: matrix_power(sum_pool(g["X"]), c.p),
+    ("operation", "matrix_power"): lambda g, c: matrix_power(g["A"], c.p),
+    ("operation", "power_sketch"): lambda g, c: scatter(
+        matrix_power(sum_pool(g["X"]), c.p), g["hashes"]
+    ),
+    ("operation", "normalize"): lambda g, c: normalize(g["v"]),
+}
+"""(kind, subject) -> function of the subject's arrays (and hashes) by name, and the case."""
+
+
+def elements_held(subject: Any, case: Any) -> float:
+    """Roughly what a baseline holds at once, in elements; it streams nothing."""
+    held = float(case.batch * case.n * case.d)
+    if subject.name.endswith(("weights", "democratic")):
+        held += 2 * case.batch * case.n**2
+    if subject.name in ("sketch", "pool_sketch", "sketched-sum", "sketched-democratic"):
+        images = case.batch if subject.name == "sketch" else 1
+        held += 6 * images * case.n * case.k
+    if "power" in subject.name or subject.name in ("sum", "democratic", "pool", "normalize"):
+        held += 5 * case.batch * case.d**2
+    return held
+
+
+# --- the bars of `make ratios` ---
 
 
 def two_symmetric_products(X: Array) -> None:
@@ -40,20 +145,10 @@ def dense_democratic(X: Array, gamma: float = 0.5, tau: float = 0.5, iterations:
 
 def sketch_by_three_transforms(X: Array, hashes: Any, a: Array) -> Array:
     """Two transforms forward and one back for every feature, then the weighted sum."""
-    n, k = len(X), hashes.k
-    first, second = np.zeros((n, k), X.dtype), np.zeros((n, k), X.dtype)
-    for j in range(X.shape[1]):
-        first[:, hashes.h1[j]] += hashes.s1[j] * X[:, j]
-        second[:, hashes.h2[j]] += hashes.s2[j] * X[:, j]
+    first = _count_sketch(X, hashes.h1, hashes.s1, hashes.k)
+    second = _count_sketch(X, hashes.h2, hashes.s2, hashes.k)
     spectrum = fft.rfft(first, workers=2) * fft.rfft(second, workers=2)
-    return a @ fft.irfft(spectrum, k, workers=2)
-
-
-def root_by_eigh(X: Array) -> Array:
-    """``A^(1/2)`` through the eigenvectors of the d x d matrix A, computed in float32."""
-    values, vectors = linalg.eigh(ssyrk(1.0, X.T, trans=0), lower=False)
-    roots = np.sqrt(np.maximum(values, 0.0))
-    return (vectors * roots) @ vectors.T
+    return a @ fft.irfft(spectrum, hashes.k, workers=2)
 
 
 def eigh_alone(A: Array) -> None:

@@ -13,23 +13,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from baselines import (
-    dense_democratic,
-    eigh_alone,
-    sketch_by_three_transforms,
-    two_symmetric_products,
-)
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import demopool as dp
-from demopool.measurement.fingerprint import busy_share
+from benchmarks.baselines import (
+    dense_democratic,
+    eigh_alone,
+    sketch_by_three_transforms,
+    two_symmetric_products,
+)
+from demopool.measurement.fingerprint import BUSY, busy_share
 from demopool.measurement.memory import peak_host_bytes
 
 Call = Callable[[], Any]
 SECONDS_PER_RATIO = 3.0
-IDLE = 0.15
 
 
 class Ratio(NamedTuple):
@@ -119,7 +118,7 @@ def memories() -> list[Memory]:
 def main() -> int:
     console = Console()
     busy = busy_share()
-    if busy is not None and busy > IDLE:
+    if busy is not None and busy > BUSY:
         console.print(f"Warning: others use {busy:.0%} of the cores; these ratios will not hold.")
     table = Table(title="numpy:cpu, float32")
     for heading in ("job", "against", "ratio", "spread", "bar", ""):

@@ -3,7 +3,7 @@
 Times every (operation, route) of a backend on a grid of sizes and solves, with coefficients >= 0,
 for the seconds per unit of work that fit best relative to each time.
 
-    python benchmarks/fit_costs.py numpy:cpu
+    python -m tools.fit_costs numpy:cpu
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""What asv does not keep, written beside its results: why something was skipped or failed, and on
+what machine with what software.
+
+For results/<machine>/<commit>-<environment>.json there is a .jsonl with the same name: one JSON
+object per line, ``kind`` is ``fingerprint``, ``skip`` or ``failure``. asv reads only .json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from . import harness
+
+SCHEMA = 1
+FOLDER_VARIABLE = "DEMOPOOL_ASV_NOTES"
+"""results/<machine>, set by asv_plugin.py."""
+
+
+def note(kind: str, **facts: Any) -> None:
+    """Append one line; nothing where there is no asv that keeps results."""
+    file = _file()
+    if file is None:
+        return
+    if not file.exists():
+        found = harness.fingerprint.fingerprint()
+        key = harness.fingerprint.key(found)
+        _append(file, kind="fingerprint", key=key, fingerprint=found)
+    if kind != "start":
+        _append(file, kind=kind, **facts)
+
+
+def start() -> None:
+    """The first measurement of a commit writes down the machine."""
+    note("start")
+
+
+def _append(file: Path, **facts: Any) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    line = json.dumps({"schema": SCHEMA, "measured_at": now, **facts}, allow_nan=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(line + "\n")
+
+
+def _file() -> Path | None:
+    try:
+        folder, commit = Path(os.environ[FOLDER_VARIABLE]), os.environ["ASV_COMMIT"]
+        environment = os.environ["ASV_ENV_NAME"]
+    except KeyError:
+        return None
+    if len(environment) >= 128:  # asv shortens a long name; asking it costs a slow import
+        from asv.results import get_filename
+
+        return folder.parent / Path(get_filename(folder.name, commit, environment)).with_suffix(
+            ".jsonl"
+        )
+    return folder / f"{commit[:8]}-{environment}.jsonl"

@@ -1,0 +1,1 @@
+"""Scripts behind the Makefile. They stay out of benchmarks/, whose every file asv imports."""

@@ -1,0 +1,247 @@
+"""``make bench``: a profile of the suite on the current commit, with progress, then a table.
+
+asv does the work, slice by slice (profiles.py); a slice whose results are on disk is not run again,
+so what an interrupted run had finished is kept. Results lie where plain ``asv run`` puts them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from asv.config import Config
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import demopool
+from benchmarks.harness import ROOT, candidates
+from benchmarks.profiles import PROFILES, Slice, slices
+from demopool import results
+from demopool.files import write_text
+from demopool.measurement import fingerprint
+
+from .summary import show, show_absent
+
+FAILED = 2
+"""asv's exit code when a benchmark failed; its results are kept all the same."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--profile", type=click.Choice([*PROFILES]), default="fast", show_default=True)
+@click.option("--threads", type=click.IntRange(1), help="Another number than asv.conf.json has.")
+@click.option("--fresh", is_flag=True, help="Measure again what is measured already.")
+@click.option("--show", "only_show", is_flag=True, help="Print the asv commands instead.")
+def bench(profile: str, threads: int | None, fresh: bool, only_show: bool) -> None:
+    """Measure the current commit with asv on every usable backend, and print a table.
+
+    Interrupt it as you like: the next run goes on where it stopped.
+    """
+    errors = Console(stderr=True, highlight=False, markup=False)
+    plan = planned(config_with(threads=threads), slices(profile, usable_backends()))
+    commands = [plan.command(part, "--attribute", "rounds=1") for part in plan.parts]
+    if only_show:
+        for command in commands:
+            click.echo(subprocess.list2cmdline(["asv", *command[3:]]))
+        return
+    _warn(errors)
+    finished = set() if fresh else plan.finished()
+    todo = [
+        (part, command)
+        for part, command in zip(plan.parts, commands, strict=True)
+        if not part.cells <= finished
+    ]
+    if len(todo) < len(plan.parts):
+        errors.print(f"{len(plan.parts) - len(todo)} of {len(plan.parts)} are measured already.")
+    run(todo, errors)
+    frame = plan.results()
+    screen = Console(highlight=False, markup=False)
+    show(frame, screen)
+    show_absent([row for row in demopool.backends() if _is_timed(row)], screen)
+    click.echo(f"Results: {plan.folder}. Over commits: demopool history")
+    sys.exit(1 if (frame["state"] == "failed").any() else 0)
+
+
+class Plan(NamedTuple):
+    """What is run, on which commit, and where its results go."""
+
+    config: Path
+    folder: Path
+    threads: int
+    commit: str
+    parts: list[Slice]
+
+    def command(self, part: Slice, *extra: str) -> list[str]:
+        patterns = [argument for pattern in part.patterns for argument in ("--bench", pattern)]
+        where = ["--config", self.config.name, "--machine", self.folder.name]
+        return [sys.executable, "-m", "asv", "run", *where, *extra, *patterns, "HEAD^!"]
+
+    def results(self) -> Any:
+        """The rows of this commit with this number of threads."""
+        frame = results.read(self.folder)
+        return frame[(frame["commit"] == self.commit) & (frame["threads"] == self.threads)]
+
+    def finished(self) -> set[tuple[str, str, str]]:
+        """The cells that have a value, a reason for having none, or have failed."""
+        if not self.folder.exists():
+            return set()
+        frame = self.results()
+        frame = frame[frame["state"] != "not run"]
+        return set(zip(frame["benchmark"], frame["candidate"], frame["case"], strict=True))
+
+
+def planned(config: Path, parts: list[Slice]) -> Plan:
+    os.chdir(ROOT)
+    settings = Config.load(str(config))
+    machine = machine_name()
+    _asv(["machine", "--yes", "--config", config.name, "--machine", machine])
+    threads = int(settings.matrix["env_nobuild"]["OPENBLAS_NUM_THREADS"][0])
+    folder = Path(settings.results_dir, machine)
+    return Plan(config, folder, threads, _git("rev-parse", "HEAD"), parts)
+
+
+def usable_backends() -> tuple[str, ...]:
+    """Those that have times of their own and can run here."""
+    return tuple(
+        row["backend"] for row in demopool.backends() if row["state"] == "ok" and _is_timed(row)
+    )
+
+
+def _is_timed(row: dict[str, Any]) -> bool:
+    return row["backend"] in candidates.TIMED_BACKENDS
+
+
+def machine_name() -> str:
+    """``<host>-<gpu>``: two GPUs on one host are two machines to asv."""
+    gpus = fingerprint.machine().get("gpu") or []
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join([platform.node(), *gpus[:1]])).lower()
+
+
+def config_with(*, threads: int | None = None, folder: str | None = None) -> Path:
+    """asv's configuration; with anything changed a copy beside it, where asv needs it."""
+    original = ROOT / "asv.conf.json"
+    text = original.read_text()
+    name = "asv"
+    if threads is not None:
+        text = re.sub(r'(_NUM_THREADS": \[")\d+', rf"\g<1>{threads}", text)
+        name += f".{threads}-threads"
+    if folder is not None:
+        text = re.sub(r'("results_dir": ")[^"]*', rf"\g<1>.asv/{folder}", text)
+        name += f".{folder}"
+    copy = ROOT / f"{name}.conf.json"
+    if copy != original:
+        write_text(copy, text)
+    return copy
+
+
+def run(todo: list[tuple[Slice, list[str]]], errors: Console) -> None:
+    """Slice after slice."""
+    bar = Progress(
+        TextColumn("measuring"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=float(sum(len(part.cells) for part, _ in todo)))
+        done = 0
+        for number, (part, command) in enumerate(todo):
+            size = len(part.cells)
+            bar.update(task, completed=done, description=part.title)
+            if not errors.is_terminal:
+                errors.print(f"[{number + 1}/{len(todo)}] {part.title}: {size} measurements")
+
+            def report(share: float, done: int = done, size: int = size) -> None:
+                bar.update(task, completed=done + share * size)
+
+            try:
+                code, output = _follow(command, report)
+            except KeyboardInterrupt:
+                bar.stop()
+                raise click.ClickException(
+                    f"interrupted; {number} of {len(todo)} slices are finished and kept, "
+                    "the next run goes on from there"
+                ) from None
+            if code not in (0, FAILED):
+                bar.stop()
+                raise click.ClickException(f"asv failed with code {code}:\n{output[-3000:]}")
+            if code == FAILED:
+                errors.print(f"{part.title}: something failed; the reasons come at the end")
+            done += size
+
+
+def _follow(command: list[str], report: Callable[[float], None]) -> tuple[int, str]:
+    """Run asv and tell its percentages; it has a session of its own, to be killed whole."""
+    asv = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    lines = []
+    assert asv.stdout is not None
+    try:
+        for line in asv.stdout:
+            lines.append(line)
+            share = re.match(r"\[\s*([\d.]+)%\]", line)
+            if share:
+                report(float(share[1]) / 100)
+        return asv.wait(), "".join(lines)
+    finally:
+        if asv.poll() is None:
+            _stop(asv)
+
+
+def _stop(asv: subprocess.Popen[str]) -> None:
+    """As Ctrl-C would: asv then ends its fork server and what that has started."""
+    asv.send_signal(signal.SIGINT)
+    try:
+        asv.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        os.killpg(asv.pid, signal.SIGKILL)
+        asv.communicate()
+
+
+def _asv(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "asv", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise click.ClickException(f"asv {arguments[0]} failed:\n{done.stdout[-3000:]}")
+
+
+def _warn(errors: Console) -> None:
+    """What makes the figures less than they seem."""
+    if _git("status", "--porcelain", "--", "src", "implementations", "reference"):
+        errors.print("Uncommitted changes are not measured: asv installs the commit.")
+    for sentence in fingerprint.noise(fingerprint.fingerprint()):
+        errors.print(f"Warning: {sentence}")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise click.ClickException(f"git {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    bench()

@@ -1,0 +1,67 @@
+"""``make suite``: every benchmark class once, on its smallest case, so that the suite cannot rot.
+
+With asv itself, into a folder of its own. Every class must give a number on every usable backend,
+and whatever has none must have a reason that is meant.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks.profiles import Slice, slices
+
+from .bench import config_with, planned, run, usable_backends
+
+ABSENT = "torch:cuda"
+"""Asked for as well, to see that what cannot run here is skipped and not failed."""
+MEANT = ("unavailable", "unsupported")
+
+
+def main() -> int:
+    errors = Console(stderr=True, highlight=False, markup=False)
+    backends = tuple(dict.fromkeys((*usable_backends(), ABSENT)))
+    parts = slices("smallest", backends)
+    # Nothing is resumed, so one run for all.
+    patterns = tuple(pattern for part in parts for pattern in part.patterns)
+    cells = frozenset[tuple[str, str, str]]().union(*(part.cells for part in parts))
+    every = Slice("every benchmark class once", patterns, cells)
+    plan = planned(config_with(folder="suite"), [every])
+    shutil.rmtree(plan.folder.parent, ignore_errors=True)
+    plan = planned(plan.config, [every])
+    run([(every, plan.command(every, "--quick"))], errors)
+    problems = [*_problems(plan.results(), every, backends)]
+    for problem in problems:
+        errors.print(problem)
+    click.echo(f"{len(cells)} benchmarks run by asv, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _problems(frame: Any, every: Slice, backends: tuple[str, ...]) -> list[str]:
+    rows = {(r.benchmark, r.candidate, r.case): r for r in frame.itertuples()}
+    told = []
+    for cell in sorted(every.cells):
+        row = rows.get(cell)
+        state = row.state if row is not None else "absent from the results"
+        meant = state == "skipped" and row.candidate_state in MEANT and row.reason
+        if state != "ok" and not meant:
+            told.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
+    numbers = {
+        (benchmark, candidate.partition("/")[0])
+        for (benchmark, candidate, _), row in rows.items()
+        if row.state == "ok"
+    }
+    usable = usable_backends()
+    for benchmark, backend in sorted({(b, c.partition("/")[0]) for b, c, _ in every.cells}):
+        expected = backend == "baseline" or backend in usable
+        if expected and (benchmark, backend) not in numbers:
+            told.append(f"{benchmark} gave no number on {backend}")
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

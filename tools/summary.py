@@ -1,0 +1,86 @@
+"""The table at the end of ``make bench``: one commit, every candidate beside the baseline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+_MEASURES = {
+    "call_s": "time",
+    "forward_backward_s": "time with backward",
+    "first_call_s": "first call",
+    "with_transfer_s": "with transfer",
+    "peak_host_bytes": "host",
+    "peak_device_bytes": "device",
+    "error": "error",
+}
+
+
+def show(frame: Any, screen: Console) -> None:
+    """``frame``: rows of :func:`demopool.results.read` for one commit."""
+    for kind, subjects in frame.groupby("kind", sort=False):
+        measured = subjects[subjects["state"] == "ok"]
+        for (subject, case), rows in measured.groupby(["subject", "case"], sort=False):
+            screen.print(_table(f"{kind} {subject}, {case}", rows))
+    screen.print(
+        "time: median of warm calls; x base: divided by that of the baseline; first call: in a "
+        "fresh process;\nhost, device: peak memory above what was held before; error: against the "
+        "float64 reference."
+    )
+    _reasons(frame, screen)
+
+
+def _table(title: str, rows: Any) -> Table:
+    measures = [m for m in _MEASURES if (rows["measure"] == m).any()]
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    table.add_column("candidate", no_wrap=True)
+    for measure in measures:
+        table.add_column(_MEASURES[measure], justify="right")
+        if measure == "call_s":
+            table.add_column("x base", justify="right")
+    values = rows.pivot_table(index="candidate", columns="measure", values="value", sort=False)
+    times = values.get("call_s")
+    baseline = times.get("baseline/plain") if times is not None else None
+    if times is not None:
+        values = values.sort_values("call_s")
+    for candidate, row in values.iterrows():
+        cells = []
+        for measure in measures:
+            value = row.get(measure)
+            known = value is not None and value == value
+            cells.append(readable(value, measure) if known else "-")
+            if measure == "call_s":
+                cells.append(f"{value / baseline:.2f}" if known and baseline else "-")
+        table.add_row(str(candidate), *cells)
+    return table
+
+
+def readable(value: float, measure: str) -> str:
+    """A value with the unit that suits it."""
+    if measure.endswith("_s"):
+        return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    if measure.endswith("_bytes"):
+        return f"{value / 1e6:.1f} MB"
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
+def show_absent(backends: list[dict[str, Any]], screen: Console) -> None:
+    """What could not be measured on this machine at all."""
+    reasons: dict[str, list[str]] = {}
+    for row in backends:
+        if row["state"] != "ok":
+            reasons.setdefault(row["reason"], []).append(row["backend"])
+    for reason, names in reasons.items():
+        screen.print(f"Not measured: {', '.join(names)}: {reason}.")
+
+
+def _reasons(frame: Any, screen: Console) -> None:
+    """Why what has no number has none, each reason once."""
+    for state in ("failed", "skipped"):
+        rows = frame[frame["state"] == state]
+        for reason, count in Counter(rows["reason"]).most_common():
+            screen.print(f"{count} {state}: {reason}")
