@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demopool import history, repository, results
+from demopool import history, results
 from demopool.commands import main
 from demopool.errors import DemopoolError
-from demopool.history import Point, Regression, Series
+from demopool.history import Point, Regression, Series, analysis, repository
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")
@@ -480,8 +480,8 @@ def test_what_is_reported_is_consistent(given_values: list[float | None]) -> Non
     one = line(given_values)
     place = {commit: number for number, commit in enumerate(COMMITS)}
     for r in history.regressions([one]):
-        assert r.after >= history.RATIO * r.before
-        assert r.after - r.before >= history.SECONDS
+        assert r.after >= analysis.RATIO * r.before
+        assert r.after - r.before >= analysis.SECONDS
         assert place[r.last_good] < place[r.commit]
         assert (r.state == "fixed") == (r.fixed_by is not None)
         assert r.fixed_by is None or place[r.commit] < place[r.fixed_by]

@@ -33,6 +33,9 @@ from .summary import show, show_absent
 FAILED = 2
 """asv's exit code when a benchmark failed; its results are kept all the same."""
 
+PATIENCE = 10.0
+"""Seconds for asv to end its processes when it is interrupted."""
+
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--profile", type=click.Choice([*PROFILES]), default="fast", show_default=True)
@@ -208,7 +211,7 @@ def _stop(asv: subprocess.Popen[str]) -> None:
     """As Ctrl-C would: asv then ends its fork server and what that has started."""
     asv.send_signal(signal.SIGINT)
     try:
-        asv.communicate(timeout=10)
+        asv.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(asv.pid, signal.SIGKILL)
         asv.communicate()
@@ -230,7 +233,7 @@ def _warn(errors: Console) -> None:
     """What makes the figures less than they seem."""
     if _git("status", "--porcelain", "--", "src", "implementations", "reference"):
         errors.print("Uncommitted changes are not measured: asv installs the commit.")
-    for sentence in fingerprint.noise(fingerprint.fingerprint()):
+    for sentence in fingerprint.noise(fingerprint.fingerprint(), fingerprint.busy_share()):
         errors.print(f"Warning: {sentence}")
 
 

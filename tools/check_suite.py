@@ -34,14 +34,15 @@ def main() -> int:
     shutil.rmtree(plan.folder.parent, ignore_errors=True)
     plan = planned(plan.config, [every])
     run([(every, plan.command(every, "--quick"))], errors)
-    problems = [*_problems(plan.results(), every, backends)]
-    for problem in problems:
+    found = problems(plan.results(), every)
+    for problem in found:
         errors.print(problem)
-    click.echo(f"{len(cells)} benchmarks run by asv, {len(problems)} problems")
-    return 1 if problems else 0
+    click.echo(f"{len(cells)} benchmarks run by asv, {len(found)} problems")
+    return 1 if found else 0
 
 
-def _problems(frame: Any, every: Slice, backends: tuple[str, ...]) -> list[str]:
+def problems(frame: Any, every: Slice) -> list[str]:
+    """What has neither a number nor a reason that is meant, and classes without any number."""
     rows = {(r.benchmark, r.candidate, r.case): r for r in frame.itertuples()}
     told = []
     for cell in sorted(every.cells):

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -20,8 +17,10 @@ from rich.progress import track
 from scipy.optimize import nnls
 
 import demopool as dp
-from demopool import capabilities, costs
-from demopool.routes import ROUTES, Sizes
+from demopool import costs, jobs
+from demopool.candidates import Candidate, Limits, Subject, obstacle
+from demopool.measurement.clock import Clock
+from demopool.routes import ROUTES
 
 GRID = [(49, 64), (196, 64), (784, 64), (3136, 64), (49, 512), (196, 512), (784, 512), (3136, 128)]
 LONGEST = 2.0
@@ -36,9 +35,9 @@ def main() -> None:
         for n, d in track(GRID, dtype, console=console, transient=True):
             case = dp.Case(n=n, d=d, dtype=dtype)
             for route in ROUTES:
-                if route.operation == "normalize" or not _fits(backend, route, case):
+                seconds = _seconds(backend, route.operation, route.name, case)
+                if route.operation == "normalize" or seconds is None:
                     continue
-                seconds = _time(_call(backend, route.operation, route.name, case))
                 counts = costs.work(route.operation, route.name, case).counts
                 rows.append([counts.get(kind, 0.0) / seconds for kind in costs.KINDS])
                 times.append(seconds)
@@ -57,48 +56,14 @@ def main() -> None:
     print(json.dumps({backend: {"whole_batch": False, "seconds": fitted}}, indent=2))
 
 
-def _fits(backend: str, route: Any, case: dp.Case) -> bool:
-    supported = capabilities.supports(
-        backend,
-        route.operation,
-        route=route.name,
-        dtype=case.dtype,
-        sizes=Sizes(case.n, case.d, case.p),
-    )
-    return bool(supported) and costs.seconds(backend, route.operation, route.name, case) < LONGEST
-
-
-def _call(backend: str, operation: str, route: str, case: dp.Case) -> Callable[[], Any]:
-    ops = dp.backend(backend)
-    rng = np.random.default_rng(0)
-    X = ops.asarray(rng.standard_normal((case.n, case.d)).astype(case.dtype))
-    h = ops.prepare(dp.hashes(case.d, case.k))
-    arguments: dict[str, tuple[Any, ...]] = {
-        "pool": (X, ops.weights(X)),
-        "sketch": (X, h),
-        "pool_sketch": (X, h),
-        "matrix_power": (ops.pool(X),),
-        "power_sketch": (X, h),
-    }
-    options = {} if operation in ("pool", "sketch") else {"route": route}
-
-    def call() -> None:
-        getattr(ops, operation)(*arguments.get(operation, (X,)), **options)
-        ops.synchronize()
-
-    return call
-
-
-def _time(call: Callable[[], Any]) -> float:
-    """Lowest of a few calls: what the work costs when nobody disturbs."""
-    call()
-    found: list[float] = []
-    end = time.perf_counter() + 0.15
-    while len(found) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return min(found)
+def _seconds(backend: str, operation: str, route: str, case: dp.Case) -> float | None:
+    """Lowest of a few calls: what the work costs when nobody disturbs; None if it cannot run."""
+    subject, candidate = Subject("operation", operation), Candidate(backend, route)
+    if obstacle(dp, subject, candidate, case, Limits(seconds=LONGEST)):
+        return None
+    job = jobs.prepare(dp, subject, candidate, case)
+    timing = Clock(job.device).time(job.run, seconds=0.15, warm_up=0.0)
+    return min(reading.wall for reading in timing.readings)
 
 
 if __name__ == "__main__":

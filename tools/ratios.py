@@ -24,6 +24,8 @@ from benchmarks.baselines import (
     sketch_by_three_transforms,
     two_symmetric_products,
 )
+from demopool.measurement.clock import Clock
+from demopool.measurement.device import Host
 from demopool.measurement.fingerprint import BUSY, busy_share
 from demopool.measurement.memory import peak_host_bytes
 
@@ -154,18 +156,13 @@ def main() -> int:
 def _quartiles(ours: Call, theirs: Call) -> tuple[float, float, float]:
     """Of the ratio, over turns of one call each, after a call of each that is not counted."""
     ours(), theirs()
+    clock = Clock(Host())
     found: list[float] = []
     end = time.perf_counter() + SECONDS_PER_RATIO
     while time.perf_counter() < end or len(found) < 5:
-        found.append(_seconds(ours) / _seconds(theirs))
+        found.append(clock.read(ours).wall / clock.read(theirs).wall)
     low, middle, high = np.quantile(found, (0.25, 0.5, 0.75))
     return float(low), float(middle), float(high)
-
-
-def _seconds(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _features(*shape: int) -> np.ndarray[Any, Any]:

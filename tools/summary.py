@@ -9,15 +9,24 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from demopool.units import quantity, readable
+
 _MEASURES = {
     "call_s": "time",
     "forward_backward_s": "time with backward",
-    "first_call_s": "first call",
+    "first_call_s": "first",
     "with_transfer_s": "with transfer",
     "peak_host_bytes": "host",
     "peak_device_bytes": "device",
     "error": "error",
 }
+
+EXPLANATION = """\
+time      median of warm calls; x base: divided by the time of the baseline
+first     the first call of a process
+host      peak memory above what was held before the call; device: the device's own
+error     against the float64 reference, relative to the largest entry
+"""
 
 
 def show(frame: Any, screen: Console) -> None:
@@ -26,11 +35,7 @@ def show(frame: Any, screen: Console) -> None:
         measured = subjects[subjects["state"] == "ok"]
         for (subject, case), rows in measured.groupby(["subject", "case"], sort=False):
             screen.print(_table(f"{kind} {subject}, {case}", rows))
-    screen.print(
-        "time: median of warm calls; x base: divided by that of the baseline; first call: in a "
-        "fresh process;\nhost, device: peak memory above what was held before; error: against the "
-        "float64 reference."
-    )
+    screen.print(EXPLANATION)
     _reasons(frame, screen)
 
 
@@ -52,20 +57,11 @@ def _table(title: str, rows: Any) -> Table:
         for measure in measures:
             value = row.get(measure)
             known = value is not None and value == value
-            cells.append(readable(value, measure) if known else "-")
+            cells.append(readable(value, quantity(measure)) if known else "-")
             if measure == "call_s":
                 cells.append(f"{value / baseline:.2f}" if known and baseline else "-")
         table.add_row(str(candidate), *cells)
     return table
-
-
-def readable(value: float, measure: str) -> str:
-    """A value with the unit that suits it."""
-    if measure.endswith("_s"):
-        return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
-    if measure.endswith("_bytes"):
-        return f"{value / 1e6:.1f} MB"
-    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def show_absent(backends: list[dict[str, Any]], screen: Console) -> None:

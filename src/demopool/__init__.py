@@ -11,7 +11,7 @@ library on its own arrays; ``reference`` is the method in plain NumPy, to read a
 
 from importlib.metadata import version
 
-from . import reference
+from . import reference, results
 from .cases import Case
 from .conformance import check
 from .description import describe
@@ -37,4 +37,5 @@ __all__ = [
     "describe",
     "hashes",
     "reference",
+    "results",
 ]

@@ -11,9 +11,11 @@ from typing import Any
 import click
 
 from demopool import history as past
-from demopool import history_plot, history_text, repository, results
+from demopool import results
 from demopool.errors import InvalidInput
-from demopool.history_text import Line
+from demopool.history import plot, repository, text
+from demopool.history.analysis import IDENTITY, RATIO
+from demopool.history.text import Line
 
 from .output import check_writable, console, emit, envelope, json_option
 
@@ -35,7 +37,7 @@ NO_RESULTS = (
 @click.option(
     "--ratio",
     type=click.FloatRange(1.0, min_open=True),
-    default=past.RATIO,
+    default=RATIO,
     show_default=True,
     help="From which step on time or memory counts as changed.",
 )
@@ -101,7 +103,7 @@ def history(
     told = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
     note = None
     if png is not None:
-        note = history_plot.draw(lines, order, {line.series: line.steps for line in told}, png)
+        note = plot.draw(lines, order, {line.series: line.steps for line in told}, png)
     if as_json:
         payload = {
             "series": [_series_row(line) for line in told],
@@ -113,9 +115,9 @@ def history(
         emit(envelope(SCHEMA, payload))
     else:
         screen = console()
-        history_text.show(told, len(order), show_all, screen)
-        regressed = history_text.sentences(found) if len(order) > 1 else []
-        for sentence in [*regressed, *history_text.failures(lines), *filter(None, [note])]:
+        text.show(told, len(order), show_all, screen)
+        regressed = text.sentences(found) if len(order) > 1 else []
+        for sentence in [*regressed, *text.failures(lines), *filter(None, [note])]:
             screen.print(sentence)
         for sentence in unreadable:
             screen.print(sentence)
@@ -222,4 +224,4 @@ def _regression_row(regression: past.Regression) -> dict[str, Any]:
 
 
 def _identity(one: past.Series) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in past.IDENTITY}
+    return {name: getattr(one, name) for name in IDENTITY}

@@ -70,6 +70,7 @@ class Worker:
 
     def __init__(self, threads: int, *, environment: Mapping[str, str] | None = None) -> None:
         """``environment`` is added to that of this process, and has the last word."""
+        self.threads = threads
         self._variables = thread_environment(threads) | dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._held = ExitStack()

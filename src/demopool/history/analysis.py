@@ -47,7 +47,8 @@ from math import inf, log
 from statistics import median
 from typing import Any
 
-from .errors import DemopoolError
+from demopool.errors import DemopoolError
+from demopool.units import quantity
 
 RATIO = 1.10
 """Of times and bytes: two and a half times the 4 % by which a quartile moves on its own."""
@@ -116,11 +117,7 @@ class Series:
     @property
     def quantity(self) -> str:
         """``time``, ``memory``, ``error`` or ``other``: what decides the thresholds."""
-        if self.unit in ("seconds", "s"):
-            return "time"
-        if self.unit == "bytes" or self.measure.endswith("_bytes"):
-            return "memory"
-        return "error" if self.measure.endswith("error") else "other"
+        return quantity(self.measure, self.unit)
 
     @property
     def is_baseline(self) -> bool:

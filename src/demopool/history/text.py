@@ -10,7 +10,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from .history import RATIO, Regression, Series, Step
+from demopool.units import readable
+
+from .analysis import RATIO, Regression, Series, Step
 
 SHOWN = 20
 """Lines of the table, unless --all is given."""
@@ -80,7 +82,7 @@ def _table(shown: Sequence[Line], screen: Console) -> Table:
     table.add_column("steps", no_wrap=True)
     for line in shown:
         one = line.series
-        ends = [readable(value, one) for value in (one.values[0], one.values[-1])]
+        ends = [readable(value, one.quantity) for value in (one.values[0], one.values[-1])]
         case, place = one.case or "-", [_place(one)] * several
         steps = [_step(step) for step in line.steps] or ["-"]
         ratio = f"{one.values[-1] / one.values[0]:.3g}" if one.values[0] else "-"
@@ -114,7 +116,7 @@ def sentences(found: Sequence[Regression]) -> list[str]:
         factor = f"{' to '.join(dict.fromkeys(ends))} times" if ends else "from 0"
         which = [
             f"{r.series.name} on {r.series.case or '-'} "
-            f"({readable(r.before, r.series)} to {readable(r.after, r.series)})"
+            f"({readable(r.before, r.series.quantity)} to {readable(r.after, r.series.quantity)})"
             for r in group[:6]
         ]
         more = f", and {len(group) - 6} more" if len(group) > 6 else ""
@@ -177,20 +179,6 @@ def _step(step: Step) -> str:
 
 def _count(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def readable(value: float | None, one: Series) -> str:
-    """A value with the unit that suits it."""
-    if value is None:
-        return "-"
-    if one.quantity == "time":
-        for size, unit in ((1.0, "s"), (1e-3, "ms")):
-            if value >= size:
-                return f"{value / size:.3g} {unit}"
-        return f"{value * 1e6:.3g} us"
-    if one.quantity == "memory":
-        return f"{value / 1e6:.3g} MB" if value < 1e9 else f"{value / 1e9:.3g} GB"
-    return f"{value:.1e}" if one.quantity == "error" else f"{value:.4g}"
 
 
 def trend(one: Series, plain: bool, width: int) -> str:

@@ -10,8 +10,9 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
-from .errors import DemopoolError, InvalidInput
-from .history import Series, Step
+from demopool.errors import DemopoolError, InvalidInput
+
+from .analysis import Series, Step
 
 PANELS = 12
 """More in one picture cannot be read; those with steps come first."""

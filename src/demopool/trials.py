@@ -1,0 +1,175 @@
+"""Trials: a candidate in a worker, and what it gives as samples.
+
+The functions named ``run_...`` are what a worker runs; it keeps every job it has made, so that
+candidates of one backend can take turns. Each measure is a request of its own: memory is not read
+in a run that is timed, and a crash in one leaves the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import demopool
+
+from . import jobs, reference, registry
+from .candidates import Candidate, Obstacle, Subject, obstacle
+from .cases import Case
+from .jobs import Job
+from .measurement import fingerprint, memory
+from .measurement.clock import Clock, Reading
+from .measurement.worker import Answer, Worker
+from .samples import Sample
+from .vocabulary import State
+
+TIMEOUT = 60.0
+"""Seconds for one request, unless the caller knows better."""
+
+
+def measure(
+    candidate: Candidate, case: Case, worker: Worker, *, calls: int = 10, timeout: float = TIMEOUT
+) -> Iterator[Sample]:
+    """Every measure of one candidate, each sample as soon as it is there.
+
+    A candidate that cannot run, or dies while it is prepared, gives one sample with its state.
+    """
+    subject = Subject("descriptor", case.descriptor)
+    common: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "case": case}
+    common["threads"] = worker.threads
+
+    def ask(function: Callable[..., Any], **options: Any) -> Answer:
+        return worker.ask(function, subject, candidate, case, timeout=timeout, **options)
+
+    def without_value(measure: str, state: State, reason: str) -> Sample:
+        return Sample(**common, measure=measure, value=None, state=state, reason=reason)
+
+    prepared = ask(run_preparation)
+    if prepared.state is not State.OK:
+        yield without_value("call_s", prepared.state, prepared.reason)
+        return
+    if isinstance(prepared.value, Obstacle):
+        yield without_value("call_s", *prepared.value)
+        return
+    common.update(prepared.value)
+    for name, function in _ONCE.items():
+        answer = ask(function)
+        if answer.state is not State.OK:
+            yield without_value(name, answer.state, answer.reason)
+        elif answer.value is not None:
+            yield Sample(**common, measure=name, value=answer.value)
+    timed = ask(run_block, calls=calls, discard=1)
+    if timed.state is not State.OK:
+        yield without_value("call_s", timed.state, timed.reason)
+        return
+    for reading in timed.value:
+        yield Sample(**common, measure="call_s", value=reading.wall, device_s=reading.device)
+
+
+# --- in the worker ---
+
+
+def run_preparation(
+    subject: Subject, candidate: Candidate, case: Case
+) -> Obstacle | dict[str, str]:
+    """Load the library and place the data; tells on what and of what code it will be measured.
+
+    Here and not in the process that asks: finding out may load the library.
+    """
+    hindrance = obstacle(demopool, subject, candidate, case)
+    if hindrance:
+        return hindrance
+    _job(subject, candidate, case)
+    return {
+        "fingerprint": fingerprint.key(fingerprint.fingerprint()),
+        "code": code_key(candidate.backend),
+    }
+
+
+def run_first_call(subject: Subject, candidate: Candidate, case: Case) -> float:
+    """The first in this process, if nothing else was asked before."""
+    job = _job(subject, candidate, case)
+    return Clock(job.device).read(job.run).wall
+
+
+def run_block(
+    subject: Subject,
+    candidate: Candidate,
+    case: Case,
+    *,
+    calls: int,
+    discard: int = 0,
+    cold: bool = False,
+) -> list[Reading]:
+    """Some calls in a row."""
+    job = _job(subject, candidate, case)
+    return Clock(job.device, cold=cold).block(job.run, calls, discard=discard)
+
+
+def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> float:
+    """From NumPy to NumPy, the median of a few calls."""
+    job = _job(subject, candidate, case)
+    timing = Clock(job.device).time(job.run_from_host, seconds=0.2, at_most=10)
+    return median(reading.wall for reading in timing.readings)
+
+
+def run_peak_host(subject: Subject, candidate: Candidate, case: Case) -> int | None:
+    """Of a warm call."""
+    job = _job(subject, candidate, case)
+    job.run()
+    return memory.peak_host_bytes(job.run)
+
+
+def run_peak_device(subject: Subject, candidate: Candidate, case: Case) -> int | None:
+    """Of a warm call."""
+    job = _job(subject, candidate, case)
+    job.run()
+    return memory.peak_device_bytes(job.run, job.device)
+
+
+def run_error(subject: Subject, candidate: Candidate, case: Case) -> float:
+    """Against the reference, on the first and the last image."""
+    job = _job(subject, candidate, case)
+    result = np.asarray(job.to_numpy(job.run()))
+    return jobs.relative_error(result, _expected(subject, case))
+
+
+_ONCE: dict[str, Callable[..., Any]] = {
+    "first_call_s": run_first_call,
+    "with_transfer_s": run_with_transfer,
+    "peak_host_bytes": run_peak_host,
+    "peak_device_bytes": run_peak_device,
+    "error": run_error,
+}
+
+
+@cache
+def _job(subject: Subject, candidate: Candidate, case: Case) -> Job:
+    return jobs.prepare(demopool, subject, candidate, case)
+
+
+@lru_cache(maxsize=1)
+def _expected(subject: Subject, case: Case) -> Any:
+    return jobs.expected(reference, demopool, subject, case)
+
+
+@cache
+def code_key(backend: str) -> str:
+    """What a backend's results depend on, of our own code: its package and what all share."""
+    package = type(registry.implementation(backend)).__module__.rpartition(".")[0]
+    folders = [*importlib.import_module(package).__path__] if package else []
+    shared = importlib.import_module("demopool.implementations.shared")
+    own = Path(__file__).parent
+    files = [own / "operations.py", own / "description.py", own / "jobs.py"]
+    for folder in (*folders, *shared.__path__):
+        files += [f for f in Path(folder).rglob("*") if f.suffix in (".py", ".cu", ".json")]
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

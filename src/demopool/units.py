@@ -1,0 +1,26 @@
+"""Values with the unit that suits them, for tables and sentences."""
+
+from __future__ import annotations
+
+
+def quantity(measure: str, unit: str | None = None) -> str:
+    """``time``, ``memory``, ``error`` or ``other``, from the name of a measure or its unit."""
+    if unit in ("seconds", "s") or measure.endswith("_s"):
+        return "time"
+    if unit == "bytes" or measure.endswith("_bytes"):
+        return "memory"
+    return "error" if measure.endswith("error") else "other"
+
+
+def readable(value: float | None, kind: str) -> str:
+    """A value of one of these kinds of quantity, in about three digits."""
+    if value is None:
+        return "-"
+    if kind == "time":
+        for size, unit in ((1.0, "s"), (1e-3, "ms")):
+            if value >= size:
+                return f"{value / size:.3g} {unit}"
+        return f"{value * 1e6:.3g} us"
+    if kind == "memory":
+        return f"{value / 1e6:.3g} MB" if value < 1e9 else f"{value / 1e9:.3g} GB"
+    return f"{value:.1e}" if kind == "error" else f"{value:.4g}"

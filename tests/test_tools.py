@@ -1,0 +1,168 @@
+"""The scripts behind the Makefile, as far as they can be told without running asv."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from asv.config import Config
+from rich.console import Console
+
+from demopool import results
+from tools import bench, check_suite, summary
+
+
+def frame(*rows: dict[str, Any]) -> pandas.DataFrame:
+    whole = [{**dict.fromkeys(results.COLUMNS), "state": "ok", **row} for row in rows]
+    return pandas.DataFrame(whole).astype(results.COLUMNS)
+
+
+def cell(candidate: str, measure: str, value: float | None, **more: Any) -> dict[str, Any]:
+    about = {"kind": "descriptor", "subject": "democratic", "case": "vgg-b1"}
+    name = f"descriptors.Democratic.{measure}"
+    return {
+        **about,
+        "benchmark": name,
+        "candidate": candidate,
+        "measure": measure,
+        "value": value,
+    } | more
+
+
+def printed(show: Any, *arguments: Any) -> str:
+    screen = Console(file=io.StringIO(), width=100, highlight=False, markup=False)
+    show(*arguments, screen)
+    return screen.file.getvalue()
+
+
+def test_the_summary_has_a_ratio_to_the_baseline_and_every_reason() -> None:
+    text = printed(
+        summary.show,
+        frame(
+            cell("baseline/plain", "call_s", 0.010),
+            cell("numpy:cpu/dense", "call_s", 0.005),
+            cell("numpy:cpu/dense", "peak_host_bytes", 3.2e6),
+            cell("numpy:cpu/dense", "error", 2e-7),
+            cell("torch:cpu/dense", "call_s", None, state="skipped", reason="no torch"),
+            cell("cupy:cuda/dense", "call_s", None, state="failed", reason="ValueError: x"),
+            cell("numba:cpu/dense", "call_s", None, state="not run"),
+        ),
+    )
+    ours = next(line for line in text.splitlines() if "numpy:cpu/dense" in line)
+    assert ours.split() == ["numpy:cpu/dense", "5", "ms", "0.50", "3.2", "MB", "2.0e-07"]
+    assert text.index("numpy:cpu/dense") < text.index("baseline/plain")  # the fastest first
+    assert "1 skipped: no torch" in text
+    assert "1 failed: ValueError: x" in text
+    assert "numba" not in text
+
+
+def test_a_summary_without_a_baseline_has_no_ratio() -> None:
+    text = printed(summary.show, frame(cell("numpy:cpu/dense", "call_s", 0.005)))
+    ours = next(line for line in text.splitlines() if "numpy:cpu/dense" in line)
+    assert ours.split() == ["numpy:cpu/dense", "5", "ms", "-"]
+
+
+def test_backends_that_are_absent_are_named_once_per_reason() -> None:
+    rows = [
+        {"backend": "numpy:cpu", "state": "ok", "reason": ""},
+        {"backend": "torch:cuda", "state": "unavailable", "reason": "no GPU"},
+        {"backend": "cupy:cuda", "state": "unavailable", "reason": "no GPU"},
+    ]
+    assert printed(summary.show_absent, rows) == "Not measured: torch:cuda, cupy:cuda: no GPU.\n"
+
+
+def test_two_gpus_on_one_host_are_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.platform, "node", lambda: "Lab_7")
+    for gpus, name in (
+        (None, "lab-7"),
+        (["NVIDIA A100-SXM4-80GB"], "lab-7-nvidia-a100-sxm4-80gb"),
+        (["NVIDIA RTX 4090", "NVIDIA A100"], "lab-7-nvidia-rtx-4090"),
+    ):
+        monkeypatch.setattr(bench.fingerprint, "machine", lambda gpus=gpus: {"gpu": gpus})
+        assert bench.machine_name() == name
+
+
+def test_other_threads_and_folder_in_a_copy_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = bench.ROOT / "asv.conf.json"
+    (tmp_path / original.name).write_text(original.read_text())
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    assert bench.config_with() == tmp_path / "asv.conf.json"
+    changed = Config.load(str(bench.config_with(threads=16, folder="elsewhere")))
+    assert set(map(tuple, changed.matrix["env_nobuild"].values())) == {("16",)}
+    assert len(changed.matrix["env_nobuild"]) == 4
+    assert changed.results_dir == ".asv/elsewhere"
+    plain = Config.load(str(tmp_path / "asv.conf.json"))
+    assert plain.environment_type == changed.environment_type == "borrowed"
+    assert plain.launch_method == "forkserver"
+
+
+def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
+    program = f"""
+import signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print("[ 50.00%] half", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    child.kill(); child.wait()
+    open({str(tmp_path / "ended")!r}, "w").close()
+"""
+
+    def interrupt(share: float) -> None:
+        assert share == 0.5
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench._follow([sys.executable, "-c", program], interrupt)
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_run_that_ignores_the_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "PATIENCE", 0.5)
+    program = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    asv = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(0.3)
+    bench._stop(asv)
+    assert asv.returncode == -signal.SIGKILL
+
+
+def test_check_suite_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_suite, "usable_backends", lambda: ("numpy:cpu",))
+    names = [
+        ("call_s", "numpy:cpu/dense"),
+        ("call_s", "torch:cuda/dense"),
+        ("error", "numpy:cpu/dense"),
+    ]
+    cells = frozenset((f"descriptors.Democratic.{m}", c, "vgg-b1") for m, c in names)
+    every = check_suite.Slice("all", (), cells)
+    absent = cell("torch:cuda/dense", "call_s", None, state="skipped", reason="no GPU")
+    absent["candidate_state"] = "unavailable"
+    good = [cell("numpy:cpu/dense", "call_s", 0.1), absent, cell("numpy:cpu/dense", "error", 1e-7)]
+    assert check_suite.problems(frame(*good), every) == []
+    for place, change, expected in (
+        (0, {"state": "failed", "value": None, "reason": "boom"}, "boom"),
+        (2, {"state": "not run", "value": None}, "not run"),
+        (1, {"candidate_state": "timeout"}, "skipped"),
+        (
+            2,
+            {"state": "skipped", "candidate_state": "unsupported", "reason": "hm", "value": None},
+            "gave no number on numpy:cpu",
+        ),
+    ):
+        wrong = [dict(row) for row in good]
+        wrong[place].update(change)
+        told = check_suite.problems(frame(*wrong), every)
+        assert any(expected in problem for problem in told), (expected, told)
+    assert any("absent" in problem for problem in check_suite.problems(frame(*good[:2]), every))

@@ -1,0 +1,92 @@
+"""A candidate measured in a worker: samples with every measure, and states where there is none."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import demopool
+from demopool import Case, results, samples, trials
+from demopool.candidates import Candidate
+from demopool.measurement.worker import Worker
+from demopool.vocabulary import State
+
+CASE = Case(batch=2, n=40, d=16, k=64)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker(1) as made:
+        yield made
+
+
+def crashing(*_: Any) -> None:
+    os._exit(7)
+
+
+def hanging(*_: Any) -> None:
+    time.sleep(60)
+
+
+def test_every_measure_becomes_a_sample(usable: str, worker: Worker, tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    for sample in trials.measure(Candidate(usable, "dense"), CASE, worker, calls=5):
+        samples.append(file, [sample])
+    found = list(samples.read(file))
+    assert {sample.state for sample in found} == {State.OK}, found
+    counts = Counter(sample.measure for sample in found)
+    on_host = demopool.backend(usable).implementation.gpu_index is None
+    expected = {"first_call_s": 1, "with_transfer_s": 1, "peak_host_bytes": 1, "error": 1}
+    expected |= {"call_s": 5} | ({} if on_host else {"peak_device_bytes": 1})
+    assert counts == expected
+    by_measure = {sample.measure: sample for sample in found}
+    assert by_measure["error"].value is not None
+    assert by_measure["error"].value < 1e-5
+    assert all(sample.threads == 1 and len(sample.fingerprint) == 16 for sample in found)
+    assert {sample.code for sample in found} == {trials.code_key(usable)}
+    frame = results.read(file)
+    assert set(frame["candidate"]) == {f"{usable}/dense"}
+    assert set(frame["subject"]) == {"democratic"}
+
+
+def test_what_cannot_run_is_one_sample_with_its_state(worker: Worker) -> None:
+    power = Case(descriptor="power", n=5, d=9)
+    (found,) = trials.measure(Candidate("numpy:cpu", "newton"), power, worker)
+    assert found.state is State.UNSUPPORTED
+    assert "singular" in found.reason
+    (found,) = trials.measure(Candidate("cupy:cuda", "dense"), CASE, worker)
+    assert found.state is State.UNAVAILABLE
+    assert found.reason
+
+
+def test_a_crash_or_a_hang_costs_one_measure(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(trials._ONCE, "first_call_s", crashing)
+    monkeypatch.setitem(trials._ONCE, "with_transfer_s", hanging)
+    # Long enough for an honest request of a new process, which imports the library again.
+    found = list(trials.measure(Candidate("numpy:cpu", "dense"), CASE, worker, calls=2, timeout=5))
+    states = {sample.measure: sample for sample in found}
+    assert states["first_call_s"].state is State.ERROR
+    assert "code 7" in states["first_call_s"].reason
+    assert states["with_transfer_s"].state is State.TIMEOUT
+    assert states["peak_host_bytes"].state is State.OK
+    assert states["call_s"].state is State.OK
+
+
+def test_the_key_of_the_code_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = trials.code_key("numpy:cpu")
+    assert before == trials.code_key.__wrapped__("numpy:cpu")
+    read = Path.read_bytes
+
+    def changed(self: Path) -> bytes:
+        return read(self) + (b"#" if self.name == "weights.py" else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", changed)
+    assert before != trials.code_key.__wrapped__("numpy:cpu")
