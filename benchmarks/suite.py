@@ -59,7 +59,7 @@ class _Suite:
     warmup_time = 0.1
     rounds = 2
     number = 1
-    repeat = (3, 30, 0.5)
+    repeat = (3, 100, 0.5)
     min_run_count = 3
 
     def setup(self, candidate: str, case: str) -> None:
