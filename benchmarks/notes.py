@@ -18,6 +18,8 @@ from . import harness
 SCHEMA = 1
 FOLDER_VARIABLE = "DEMOPOOL_ASV_NOTES"
 """results/<machine>, set by asv_plugin.py."""
+TICKS_VARIABLE = "DEMOPOOL_ASV_TICKS"
+"""A file that gets a line for every measurement, for a progress bar."""
 
 
 def note(kind: str, **facts: Any) -> None:
@@ -33,9 +35,13 @@ def note(kind: str, **facts: Any) -> None:
         _append(file, kind=kind, **facts)
 
 
-def start() -> None:
-    """The first measurement of a commit writes down the machine."""
+def start(what: str) -> None:
+    """The first measurement of a commit writes down the machine; each tells that it has begun."""
     note("start")
+    ticks = os.environ.get(TICKS_VARIABLE)
+    if ticks:
+        with Path(ticks).open("a", encoding="utf-8") as lines:
+            lines.write(what + "\n")
 
 
 def _append(file: Path, **facts: Any) -> None:

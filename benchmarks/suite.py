@@ -137,7 +137,7 @@ def _peak_host(suite: _Suite, case: str) -> float:
 def _peak_device(suite: _Suite, case: str) -> float:
     suite.job.run()
     peak = memory.peak_device_bytes(suite.job.run, suite.job.device)
-    return _known(peak, "its device is the host")
+    return _known(peak, "it has no device memory, its device is the host")
 
 
 def _error(suite: _Suite, case: str) -> float:
@@ -168,7 +168,7 @@ class Skip(SkipNotImplemented):
 @lru_cache(maxsize=1)
 def _job(subject: Any, candidate: str, case: str, prepare: Callable[..., Any]) -> Any:
     """Ready to run, made once per process."""
-    notes.start()
+    notes.start(f"{subject.name} {candidate} {case}")
     wanted, size = candidates.Candidate.parse(candidate), cases.named(case)
     free = memory.available_host_bytes()
     limits = candidates.Limits(CALL_SECONDS, free and candidates.MEMORY_SHARE * free)

@@ -269,7 +269,7 @@ def test_the_picture_is_a_png_written_whole(run: Run, tmp_path: Path) -> None:
 def test_help_teaches(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert "demopool history --since v0.1.0 --png history.png" in out
+    assert "demopool history --since HEAD~20 --png history.png" in out
     assert "Exit codes" in out
 
 
@@ -407,9 +407,12 @@ def test_a_baseline_shows_the_machine() -> None:
     baseline = line(slower, candidate="baseline/plain")
     elsewhere = line([1.0] * 20, candidate="baseline/plain", machine="beta")
     (one,) = history.regressions([line(slower), baseline, elsewhere])
-    assert (one.series.candidate, one.baseline_ratio) == (NUMPY, 2.0)
+    assert (one.series.candidate, one.baseline_ratio, one.state) == (NUMPY, 2.0, "machine")
     (one,) = history.regressions([line(slower), elsewhere])
-    assert one.baseline_ratio is None
+    assert (one.baseline_ratio, one.state) == (None, "open")
+    worse = line([1.0] * 10 + [4.0] * 10)
+    (one,) = history.regressions([worse, baseline])
+    assert (one.baseline_ratio, one.state) == (2.0, "open")  # twice as slow as the machine explains
 
 
 def test_a_change_of_software_is_told() -> None:

@@ -56,11 +56,23 @@ def test_the_summary_has_a_ratio_to_the_baseline_and_every_reason() -> None:
         ),
     )
     ours = next(line for line in text.splitlines() if "numpy:cpu/dense" in line)
-    assert ours.split() == ["numpy:cpu/dense", "5", "ms", "0.50", "3.2", "MB", "2.0e-07"]
+    assert ours.split() == ["numpy:cpu/dense", "5", "ms", "0.5", "3.2", "MB", "2.0e-07"]
     assert text.index("numpy:cpu/dense") < text.index("baseline/plain")  # the fastest first
     assert "1 skipped: no torch" in text
     assert "1 failed: ValueError: x" in text
     assert "numba" not in text
+
+
+def test_a_narrow_summary_cuts_no_number() -> None:
+    rows = [
+        cell("numpy:cpu/newton-schulz+moment", m, v)
+        for m, v in (("call_s", 0.12345), ("error", 1e-7))
+    ]
+    screen = Console(file=io.StringIO(), width=40, highlight=False, markup=False)
+    summary.show(frame(*rows), screen)
+    text = screen.file.getvalue()
+    assert "123 ms" in text
+    assert "1.0e-07" in text
 
 
 def test_a_summary_without_a_baseline_has_no_ratio() -> None:
@@ -107,32 +119,41 @@ def test_other_threads_and_folder_in_a_copy_of_the_configuration(
 
 def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
     program = f"""
-import signal, subprocess, sys, time
+import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-print("[ 50.00%] half", flush=True)
+open(os.environ["{bench.TICKS_VARIABLE}"], "a").write("democratic vgg-b1\\n")
 try:
     time.sleep(60)
 except KeyboardInterrupt:
     child.kill(); child.wait()
     open({str(tmp_path / "ended")!r}, "w").close()
 """
+    seen = []
 
-    def interrupt(share: float) -> None:
-        assert share == 0.5
-        time.sleep(0.2)
-        raise KeyboardInterrupt
+    def interrupt(count: int, what: str) -> None:
+        seen.append((count, what))
+        if count:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         bench._follow([sys.executable, "-c", program], interrupt)
+    assert seen[0] == (0, "preparing")
+    assert seen[-1] == (1, "democratic vgg-b1")
     assert (tmp_path / "ended").exists()
+
+
+def test_the_output_of_a_run_that_fails_is_kept() -> None:
+    program = "print('no such commit'); raise SystemExit(3)"
+    assert bench._follow([sys.executable, "-c", program], lambda *_: None) == (
+        3,
+        "no such commit\n",
+    )
 
 
 def test_a_run_that_ignores_the_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "PATIENCE", 0.5)
     program = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    asv = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    asv = subprocess.Popen([sys.executable, "-c", program], text=True, start_new_session=True)
     time.sleep(0.3)
     bench._stop(asv)
     assert asv.returncode == -signal.SIGKILL

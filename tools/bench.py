@@ -12,8 +12,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import click
@@ -23,7 +25,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 import demopool
 from benchmarks.harness import ROOT, candidates
-from benchmarks.profiles import PROFILES, Slice, slices
+from benchmarks.notes import TICKS_VARIABLE
+from benchmarks.profiles import Slice, slices
 from demopool import results
 from demopool.files import write_text
 from demopool.measurement import fingerprint
@@ -38,7 +41,13 @@ PATIENCE = 10.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--profile", type=click.Choice([*PROFILES]), default="fast", show_default=True)
+@click.option(
+    "--profile",
+    type=click.Choice(["fast", "regular", "full"]),
+    default="fast",
+    show_default=True,
+    help="fast: minutes; regular: all cases; full: everything, hours with several backends.",
+)
 @click.option("--threads", type=click.IntRange(1), help="Another number than asv.conf.json has.")
 @click.option("--fresh", is_flag=True, help="Measure again what is measured already.")
 @click.option("--show", "only_show", is_flag=True, help="Print the asv commands instead.")
@@ -54,7 +63,6 @@ def bench(profile: str, threads: int | None, fresh: bool, only_show: bool) -> No
         for command in commands:
             click.echo(subprocess.list2cmdline(["asv", *command[3:]]))
         return
-    _warn(errors)
     finished = set() if fresh else plan.finished()
     todo = [
         (part, command)
@@ -62,11 +70,21 @@ def bench(profile: str, threads: int | None, fresh: bool, only_show: bool) -> No
         if not part.cells <= finished
     ]
     if len(todo) < len(plan.parts):
-        errors.print(f"{len(plan.parts) - len(todo)} of {len(plan.parts)} are measured already.")
+        errors.print(
+            f"{len(plan.parts) - len(todo)} of {len(plan.parts)} parts are measured already "
+            "(make bench FRESH=1 measures them again)."
+        )
+    if todo:
+        _warn(errors)
     run(todo, errors)
     frame = plan.results()
-    screen = Console(highlight=False, markup=False)
+    screen = table_console()
     show(frame, screen)
+    if profile == "fast":
+        screen.print(
+            "The fast profile leaves out the slow routes at d = 2048 and the other cases: "
+            "make bench PROFILE=regular has them."
+        )
     show_absent([row for row in demopool.backends() if _is_timed(row)], screen)
     click.echo(f"Results: {plan.folder}. Over commits: demopool history")
     sys.exit(1 if (frame["state"] == "failed").any() else 0)
@@ -108,6 +126,13 @@ def planned(config: Path, parts: list[Slice]) -> Plan:
     threads = int(settings.matrix["env_nobuild"]["OPENBLAS_NUM_THREADS"][0])
     folder = Path(settings.results_dir, machine)
     return Plan(config, folder, threads, _git("rev-parse", "HEAD"), parts)
+
+
+def table_console() -> Console:
+    """Where the output is no terminal there is no width to keep to."""
+    plain = Console(highlight=False, markup=False)
+    wide = not plain.is_terminal and "COLUMNS" not in os.environ
+    return Console(highlight=False, markup=False, width=120) if wide else plain
 
 
 def usable_backends() -> tuple[str, ...]:
@@ -165,15 +190,15 @@ def run(todo: list[tuple[Slice, list[str]]], errors: Console) -> None:
             if not errors.is_terminal:
                 errors.print(f"[{number + 1}/{len(todo)}] {part.title}: {size} measurements")
 
-            def report(share: float, done: int = done, size: int = size) -> None:
-                bar.update(task, completed=done + share * size)
+            def report(count: int, what: str, done: int = done, size: int = size) -> None:
+                bar.update(task, completed=done + min(count, size), description=what)
 
             try:
                 code, output = _follow(command, report)
             except KeyboardInterrupt:
                 bar.stop()
                 raise click.ClickException(
-                    f"interrupted; {number} of {len(todo)} slices are finished and kept, "
+                    f"interrupted; {number} of {len(todo)} parts are finished and kept, "
                     "the next run goes on from there"
                 ) from None
             if code not in (0, FAILED):
@@ -184,37 +209,42 @@ def run(todo: list[tuple[Slice, list[str]]], errors: Console) -> None:
             done += size
 
 
-def _follow(command: list[str], report: Callable[[float], None]) -> tuple[int, str]:
-    """Run asv and tell its percentages; it has a session of its own, to be killed whole."""
-    asv = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    lines = []
-    assert asv.stdout is not None
-    try:
-        for line in asv.stdout:
-            lines.append(line)
-            share = re.match(r"\[\s*([\d.]+)%\]", line)
-            if share:
-                report(float(share[1]) / 100)
-        return asv.wait(), "".join(lines)
-    finally:
-        if asv.poll() is None:
-            _stop(asv)
+def _follow(command: list[str], report: Callable[[int, str], None]) -> tuple[int, str]:
+    """Run asv and tell how far it is; it has a session of its own, to be killed whole.
+
+    asv is silent while it measures, so every measurement adds a line to a file (notes.py).
+    """
+    with TemporaryDirectory() as folder:
+        output, ticks = Path(folder, "output"), Path(folder, "ticks")
+        ticks.touch()
+        with output.open("w") as file:
+            asv = subprocess.Popen(
+                command,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, TICKS_VARIABLE: str(ticks)},
+                start_new_session=True,
+            )
+        try:
+            while asv.poll() is None:
+                done = ticks.read_text().splitlines()
+                report(len(done), done[-1] if done else "preparing")
+                time.sleep(0.1)
+        finally:
+            if asv.poll() is None:
+                _stop(asv)
+        return asv.returncode, output.read_text()
 
 
 def _stop(asv: subprocess.Popen[str]) -> None:
     """As Ctrl-C would: asv then ends its fork server and what that has started."""
     asv.send_signal(signal.SIGINT)
     try:
-        asv.communicate(timeout=PATIENCE)
+        asv.wait(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(asv.pid, signal.SIGKILL)
-        asv.communicate()
+        asv.wait()
 
 
 def _asv(arguments: list[str]) -> None:

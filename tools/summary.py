@@ -22,8 +22,9 @@ _MEASURES = {
 }
 
 EXPLANATION = """\
-time      median of warm calls; x base: divided by the time of the baseline
-first     the first call of a process
+time      median of warm calls, the result's memory included; x base: over the baseline's
+          (demopool history follows the lower quartile, which is steadier)
+first     the first call of a process that has imported the library
 host      peak memory above what was held before the call; device: the device's own
 error     against the float64 reference, relative to the largest entry
 """
@@ -42,11 +43,11 @@ def show(frame: Any, screen: Console) -> None:
 def _table(title: str, rows: Any) -> Table:
     measures = [m for m in _MEASURES if (rows["measure"] == m).any()]
     table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
-    table.add_column("candidate", no_wrap=True)
+    table.add_column("candidate", overflow="fold")
     for measure in measures:
-        table.add_column(_MEASURES[measure], justify="right")
+        table.add_column(_MEASURES[measure], justify="right", no_wrap=True)
         if measure == "call_s":
-            table.add_column("x base", justify="right")
+            table.add_column("x base", justify="right", no_wrap=True)
     values = rows.pivot_table(index="candidate", columns="measure", values="value", sort=False)
     times = values.get("call_s")
     baseline = times.get("baseline/plain") if times is not None else None
@@ -59,7 +60,7 @@ def _table(title: str, rows: Any) -> Table:
             known = value is not None and value == value
             cells.append(readable(value, quantity(measure)) if known else "-")
             if measure == "call_s":
-                cells.append(f"{value / baseline:.2f}" if known and baseline else "-")
+                cells.append(f"{value / baseline:.3g}" if known and baseline else "-")
         table.add_row(str(candidate), *cells)
     return table
 

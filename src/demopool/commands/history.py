@@ -70,7 +70,7 @@ def history(
     \b
     demopool history                                     steps and regressions, if any
     demopool history --all --case vgg-b1                 every series of one case
-    demopool history --since v0.1.0 --png history.png    a picture for a release
+    demopool history --since HEAD~20 --png history.png   a picture of the last commits
     demopool history --candidate '^torch:' --measure peak_host_bytes
     demopool history mine/results yours/results          two machines, joined
     demopool history --fail-on-regression --json         for a script
@@ -90,7 +90,8 @@ def history(
     if frame.empty:
         where = f" in {', '.join(map(str, paths))}" if paths else " here"
         raise InvalidInput(" ".join([NO_RESULTS.format(where=where), *unreadable]))
-    frame = _chosen(frame, choices, candidate)
+    frame = _chosen(frame, choices)
+    whole, frame = frame, _matching(frame, candidate)
     git_order = _git_order(paths, list(frame["commit"].unique()))
     order = past.commits(frame, git_order)
     lines = past.series(frame, git_order)
@@ -98,7 +99,10 @@ def history(
         order = _since(since, order, frame, git_order, _repository(paths))
         lines = past.only(lines, order)
     thresholds = past.Thresholds(ratio=ratio)
-    found = past.regressions(lines, ratio=ratio)
+    shown = set(lines)
+    judged = past.series(whole, git_order) if len(whole) > len(frame) else lines
+    controls = [one for one in past.only(judged, order) if one.is_baseline and one not in shown]
+    found = past.regressions([*lines, *controls], ratio=ratio)
     is_open = {regression.series for regression in found if regression.state == "open"}
     told = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
     note = None
@@ -128,27 +132,41 @@ def history(
     return 1 if fail_on_regression and is_open else 0
 
 
-def _chosen(frame: Any, choices: dict[str, tuple[str, ...]], candidate: str | None) -> Any:
+def _chosen(frame: Any, choices: dict[str, tuple[str, ...]]) -> Any:
+    """What was asked for, as far as there are measured values of it."""
     for column, wanted in choices.items():
-        there = sorted(frame[column].dropna().unique())
+        there = sorted(frame[frame["state"] == "ok"][column].dropna().unique())
         for name in wanted:
             if name not in there:
-                raise InvalidInput(f"--{column} must be one of {', '.join(there)}; got {name!r}.")
+                raise InvalidInput(
+                    f"--{column} must be one that was measured ({_few(there)}); got {name!r}."
+                )
         if wanted:
             frame = frame[frame[column].isin(wanted)]
-    if candidate is not None:
-        try:
-            pattern = re.compile(candidate)
-        except re.error as problem:
-            raise InvalidInput(
-                f"--candidate must be a regular expression; {candidate!r} is none: {problem}."
-            ) from None
-        there = sorted(frame["candidate"].dropna().unique())
-        wanted = tuple(name for name in there if pattern.search(name))
-        if not wanted:
-            raise InvalidInput(f"--candidate {candidate!r} matches none of {', '.join(there)}.")
-        frame = frame[frame["candidate"].isin(wanted)]
     return frame
+
+
+def _matching(frame: Any, candidate: str | None) -> Any:
+    if candidate is None:
+        return frame
+    try:
+        pattern = re.compile(candidate)
+    except re.error as problem:
+        raise InvalidInput(
+            f"--candidate must be a regular expression; {candidate!r} is none: {problem}."
+        ) from None
+    there = sorted(frame[frame["state"] == "ok"]["candidate"].dropna().unique())
+    wanted = [name for name in there if pattern.search(name)]
+    if not wanted:
+        raise InvalidInput(
+            f"--candidate {candidate!r} matches none that was measured: {_few(there)}."
+        )
+    return frame[frame["candidate"].isin(wanted)]
+
+
+def _few(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "none"
 
 
 def _repository(paths: Sequence[Path]) -> list[Path]:

@@ -183,12 +183,12 @@ class Regression:
     last_good         the measured commit before it; what lies between was not measured
     before, after     the levels, and ``ratio`` of the two (None if it was 0 before)
     now               the newest level
-    state             ``open``: still there at the newest measured commit; ``fixed``
+    state             ``open``: still there at the newest measured commit; ``fixed``; ``machine``:
+                      the baseline, whose code never changes, slowed down with it
     fixed_by          the commit with which the value came back
     measured          how many measured commits show it; with 1 measure again before blaming
     software_changed  the fingerprint is not the same on both sides: it may not be the commit
-    baseline_ratio    after / before of the baseline on the same case: near ``ratio``, and it was
-                      the machine; None where it was not measured
+    baseline_ratio    after / before of the baseline on the same case; None if not measured
     """
 
     series: Series = field(repr=False)
@@ -412,6 +412,11 @@ def _of_one(one: Series, thresholds: Thresholds, baseline: Series | None) -> lis
         end = back.first if back else len(one.points)
         good, bad = one.points[place[step.last_before]], one.points[start]
         usual, then = (_level_at(baseline, point.commit) for point in (good, bad))
+        moved = then / usual if usual and then is not None else None
+        # What is left of a slowness when the machine's own part is taken out.
+        slower = one.quantity == "time" and moved is not None and moved > 1
+        by_machine = slower and moved is not None and not counts(step.before * moved, step.after)
+        state = "machine" if by_machine else "fixed" if back else "open"
         found.append(
             Regression(
                 series=one,
@@ -421,11 +426,11 @@ def _of_one(one: Series, thresholds: Thresholds, baseline: Series | None) -> lis
                 after=step.after,
                 now=one.levels[-1].value,
                 ratio=step.ratio,
-                state="fixed" if back else "open",
+                state=state,
                 fixed_by=one.points[back.first].commit if back else None,
                 measured=sum(point.value is not None for point in one.points[start:end]),
                 software_changed=good.fingerprint != bad.fingerprint,
-                baseline_ratio=then / usual if usual and then is not None else None,
+                baseline_ratio=moved,
             )
         )
     return found

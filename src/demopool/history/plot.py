@@ -36,8 +36,10 @@ def draw(lines: Sequence[Series], order: Sequence[str], found: Steps, file: Path
     """Write a PNG, whole or not at all; a sentence if it had to leave panels out."""
     figure_class = _figure_class()
     panels: dict[tuple[Any, ...], list[Series]] = {}
+    # A single value has no history: drawn only where there is nothing else.
+    fewest = 2 if any(len(one.values) > 1 for one in lines) else 1
     for one in lines:
-        if one.values:
+        if len(one.values) >= fewest:
             panels.setdefault(_panel(one), []).append(one)
     if not panels:
         raise InvalidInput(f"{file} is not written: there is no measured value to draw.")

@@ -49,7 +49,7 @@ def show(told: Sequence[Line], count: int, show_all: bool, screen: Console) -> N
     """The table of the most informative series, or of all, and how many there are."""
     ranked = sorted((line for line in told if line.series.values), key=_rank)
     stepped = [line for line in ranked if line.steps]
-    shown = ranked if show_all else (stepped or ranked)[:SHOWN]
+    shown = ranked if show_all else (stepped or ranked)[: SHOWN if count > 1 else 0]
     if shown:
         screen.print(_table(shown, screen))
     machines = {line.series.machine for line in told}
@@ -121,8 +121,13 @@ def sentences(found: Sequence[Regression]) -> list[str]:
         ]
         more = f", and {len(group) - 6} more" if len(group) > 6 else ""
         outcome = f"fixed by {fixed[:HASH]}" if fixed else "still there"
+        title = (
+            "No regression, the machine"
+            if state == "machine"
+            else f"{state.capitalize()} regression"
+        )
         told.append(
-            f"{state.capitalize()} regression: with {commit[:HASH]} {subject} {measure} went up "
+            f"{title}: with {commit[:HASH]} {subject} {measure} went up "
             f"{factor}, {outcome}; last good {good[:HASH]}; {place}: {', '.join(which)}{more}."
             + _doubts(group)
         )
@@ -135,13 +140,14 @@ def _doubts(group: Sequence[Regression]) -> str:
     if any(regression.software_changed for regression in group):
         doubts.append("The machine or its software is not the same before and after.")
     moved = [r.baseline_ratio for r in group if r.baseline_ratio and r.baseline_ratio >= RATIO]
+    timed = [r for r in group if r.series.quantity == "time"]
     if moved:
         doubts.append(
             f"The baseline, whose code is the same for all commits, went up {max(moved):.3g} times."
         )
-    if any(r.state == "open" and r.measured == 1 for r in group) and any(
-        r.series.quantity == "time" for r in group
-    ):
+    elif any(r.baseline_ratio is None for r in timed):
+        doubts.append("The baseline was not measured with it, so it may have been the machine.")
+    if any(r.state == "open" and r.measured == 1 for r in timed):
         doubts.append("Only one commit shows it: measure again before blaming it.")
     return "".join(f" {doubt}" for doubt in doubts)
 
