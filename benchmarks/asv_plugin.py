@@ -17,8 +17,9 @@ import sysconfig
 from pathlib import Path
 
 from asv.config import Config
-from asv.machine import Machine
+from asv.machine import Machine, MachineCollection
 from asv.plugins.virtualenv import Virtualenv
+from asv.util import UserError
 
 from .notes import FOLDER_VARIABLE
 
@@ -49,9 +50,19 @@ def setup() -> None:
     """Called by asv when it loads this file."""
     if {"-n", "--dry-run"} & set(sys.argv):
         return  # a dry run leaves no results to take notes on
-    config = Config.load(_option("--config") or "asv.conf.json")
-    machine = _option("--machine", "-m") or Machine.get_unique_machine_name()
-    os.environ[FOLDER_VARIABLE] = str(Path(config.results_dir, machine).absolute())
+    # asv is in the folder of its configuration by now, whatever path it was given.
+    config = Config.load(Path(_option("--config") or "asv.conf.json").name)
+    folder = Path(config.results_dir, _machine(_option("--machine", "-m")))
+    os.environ[FOLDER_VARIABLE] = str(folder.absolute())
+
+
+def _machine(given: str | None) -> str:
+    """The name asv files results under: that of the only machine it knows, if there is one."""
+    name = given or Machine.get_unique_machine_name()
+    try:
+        return str(MachineCollection.load(name)["machine"])
+    except UserError:
+        return name
 
 
 def _option(*names: str) -> str | None:

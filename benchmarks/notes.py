@@ -2,14 +2,17 @@
 what machine with what software.
 
 For results/<machine>/<commit>-<environment>.json there is a .jsonl with the same name: one JSON
-object per line, ``kind`` is ``fingerprint``, ``skip`` or ``failure``. asv reads only .json.
+object per line, ``kind`` is ``fingerprint`` (again when it changes), ``skip``, ``failure`` or
+``trouble`` (what disturbed a measurement). asv reads only .json.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,8 @@ def note(kind: str, **facts: Any) -> None:
     file = _file()
     if file is None:
         return
-    if not file.exists():
-        found = harness.fingerprint.fingerprint()
-        key = harness.fingerprint.key(found)
+    key, found = _fingerprint()
+    if key != _last_key(file):
         _append(file, kind="fingerprint", key=key, fingerprint=found)
     if kind != "start":
         _append(file, kind=kind, **facts)
@@ -42,6 +44,20 @@ def start(what: str) -> None:
     if ticks:
         with Path(ticks).open("a", encoding="utf-8") as lines:
             lines.write(what + "\n")
+
+
+@cache
+def _fingerprint() -> tuple[str, dict[str, Any]]:
+    found = harness.fingerprint.fingerprint()
+    return harness.fingerprint.key(found), found
+
+
+def _last_key(file: Path) -> str | None:
+    """Of the machine and software that this file's last measurements were made on."""
+    if not file.exists():
+        return None
+    keys = re.findall(r'"kind": "fingerprint", "key": "(\w+)"', file.read_text(encoding="utf-8"))
+    return keys[-1] if keys else None
 
 
 def _append(file: Path, **facts: Any) -> None:

@@ -70,6 +70,7 @@ PROFILES: dict[str, tuple[Part, ...]] = {
         Part("operations", ("time_call",), ("n49-d64",)),
         Part("descriptors", _ALL_VALUES, ("vgg-b1",), "(?:plain|direct|dense|svd|moment)"),
         Part("operations", _ALL_VALUES, ("vgg-b1",), "(?:plain|direct|dense)"),
+        Part("descriptors", ("track_peak_device_bytes",), ("vgg-b1",), "(?:direct|dense)"),
         Part("gradients", ("time_forward_backward",), ("n49-d64",)),
     ),
 }

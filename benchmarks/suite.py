@@ -20,7 +20,18 @@ import demopool
 
 from . import notes
 from .baselines import BASELINES, elements_held
-from .harness import ROOT, candidates, cases, clock, device, jobs, memory, reference, vocabulary
+from .harness import (
+    ROOT,
+    candidates,
+    cases,
+    clock,
+    device,
+    hashing,
+    jobs,
+    memory,
+    reference,
+    vocabulary,
+)
 
 BASELINE = candidates.Candidate("baseline", "plain")
 
@@ -98,8 +109,12 @@ def _class(subject: Any, module: str) -> Any:
 
 def _timed(name: str, params: tuple[Any, Any]) -> Callable[..., None]:
     def timed(self: _Suite, candidate: str, case: str) -> None:
-        self.job.run()
-        self.job.device.synchronize()
+        try:
+            self.job.run()
+            self.job.device.synchronize()
+        except Exception as problem:
+            _note_failure(self, name, candidate, case, problem)
+            raise
 
     timed.__name__ = name
     timed.params = params
@@ -126,6 +141,8 @@ def _first_call(suite: _Suite, case: str) -> float:
 
 def _with_transfer(suite: _Suite, case: str) -> float:
     timing = clock.Clock(suite.job.device).time(suite.job.run_from_host)
+    if timing.trouble:
+        notes.note("trouble", benchmark=_name(suite), case=case, reason=timing.trouble)
     return median(reading.wall for reading in timing.readings)
 
 
@@ -170,8 +187,7 @@ def _job(subject: Any, candidate: str, case: str, prepare: Callable[..., Any]) -
     """Ready to run, made once per process."""
     notes.start(f"{subject.name} {candidate} {case}")
     wanted, size = candidates.Candidate.parse(candidate), cases.named(case)
-    free = memory.available_host_bytes()
-    limits = candidates.Limits(CALL_SECONDS, free and candidates.MEMORY_SHARE * free)
+    limits = candidates.limits_here(wanted.backend, CALL_SECONDS)
     if wanted == BASELINE:
         return _baseline(subject, size, limits)
     obstacle = candidates.obstacle(demopool, subject, wanted, size, limits)
@@ -189,7 +205,7 @@ def _baseline(subject: Any, case: Any, limits: Any) -> Any:
     if seconds > CALL_SECONDS:
         raise Skip(vocabulary.State.TIMEOUT, f"a baseline would take over {seconds:.2g} s")
     given = dict(jobs.inputs(subject, case))
-    given["hashes"] = demopool.hashes(case.d, case.k)
+    given["hashes"] = hashing.hashes(case.d, case.k)
     function = BASELINES[subject.kind, subject.name]
 
     def run() -> Any:
@@ -200,12 +216,13 @@ def _baseline(subject: Any, case: Any, limits: Any) -> Any:
 
 def _expected(subject: Any, case: str) -> Any:
     """The reference's answer, kept on disk: it is slow, and the same for every candidate."""
-    sources = sorted((ROOT / "reference").glob("*.py"))
+    own = ROOT / "src" / "demopool"
+    sources = [*sorted((ROOT / "reference").glob("*.py")), own / "hashing.py", own / "jobs.py"]
     code = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     name = f"{subject.kind}-{subject.name}-{case}-{jobs.VERSION}-{code}.npy"
     file = ROOT / ".asv" / "expected" / name
     if not file.exists():
-        found = jobs.expected(reference, demopool, subject, cases.named(case))
+        found = jobs.expected(reference, hashing, subject, cases.named(case))
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_suffix(".partial.npy")
         np.save(beside, found)
@@ -223,17 +240,29 @@ def _noted(
     suite: _Suite, method: str | None, candidate: str, case: str, work: Callable[[], Any]
 ) -> Any:
     """Do it, and write down why if it could not be done; without a method, for all of the class."""
-    names = (type(suite).__module__.rpartition(".")[2], type(suite).__name__, method)
-    where = {"benchmark": ".".join(filter(None, names)), "candidate": candidate, "case": case}
     try:
         return work()
     except Skip as skip:
+        where = {"benchmark": _name(suite, method), "candidate": candidate, "case": case}
         notes.note("skip", **where, state=skip.state, reason=skip.reason)
         raise
     except Exception as problem:
-        state = vocabulary.State.ERROR
-        reason = f"{type(problem).__name__}: {problem}"
-        if "OutOfMemory" in reason or isinstance(problem, MemoryError):
-            state = vocabulary.State.OUT_OF_MEMORY
-        notes.note("failure", **where, state=state, reason=reason)
+        _note_failure(suite, method, candidate, case, problem)
         raise
+
+
+def _note_failure(
+    suite: _Suite, method: str | None, candidate: str, case: str, problem: Exception
+) -> None:
+    state = vocabulary.State.ERROR
+    reason = f"{type(problem).__name__}: {problem}"
+    if "OutOfMemory" in reason or isinstance(problem, MemoryError):
+        state = vocabulary.State.OUT_OF_MEMORY
+    where = {"benchmark": _name(suite, method), "candidate": candidate, "case": case}
+    notes.note("failure", **where, state=state, reason=reason)
+
+
+def _name(suite: _Suite, method: str | None = None) -> str:
+    """As asv names it."""
+    names = (type(suite).__module__.rpartition(".")[2], type(suite).__name__, method)
+    return ".".join(filter(None, names))

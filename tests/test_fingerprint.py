@@ -382,7 +382,7 @@ def test_limits_of_containers_are_read(
 ) -> None:
     _write(tree, **{"proc/self/cgroup": f"9:name=systemd:/x\n{groups}"})
     _write(tree, **{f"cgroup/{name}": text for name, text in files.items()})
-    assert module._memory_limit() == limit
+    assert module.memory_limit() == limit
     assert module._quota_cores() == quota
 
 

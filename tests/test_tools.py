@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas
 import pytest
 from asv.config import Config
@@ -58,8 +59,8 @@ def test_the_summary_has_a_ratio_to_the_baseline_and_every_reason() -> None:
     ours = next(line for line in text.splitlines() if "numpy:cpu/dense" in line)
     assert ours.split() == ["numpy:cpu/dense", "5", "ms", "0.5", "3.2", "MB", "2.0e-07"]
     assert text.index("numpy:cpu/dense") < text.index("baseline/plain")  # the fastest first
-    assert "1 skipped: no torch" in text
-    assert "1 failed: ValueError: x" in text
+    assert "skipped: descriptors.Democratic.call_s torch:cpu/dense vgg-b1: no torch" in text
+    assert "failed: descriptors.Democratic.call_s cupy:cuda/dense vgg-b1: ValueError: x" in text
     assert "numba" not in text
 
 
@@ -86,8 +87,43 @@ def test_backends_that_are_absent_are_named_once_per_reason() -> None:
         {"backend": "numpy:cpu", "state": "ok", "reason": ""},
         {"backend": "torch:cuda", "state": "unavailable", "reason": "no GPU"},
         {"backend": "cupy:cuda", "state": "unavailable", "reason": "no GPU"},
+        {"backend": "cupy:ptx", "state": "ok", "reason": ""},
+        {"backend": "mine:cpu", "state": "ok", "reason": ""},
     ]
-    assert printed(summary.show_absent, rows) == "Not measured: torch:cuda, cupy:cuda: no GPU.\n"
+    text = printed(summary.show_absent, rows)
+    assert "Not measured: torch:cuda, cupy:cuda: no GPU.\n" in text
+    assert "Not measured: mine:cpu: a plug-in" in text
+    assert "ptx" not in text
+
+
+def test_what_is_finished_and_what_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(candidate: str, state: str, **more: Any) -> dict[str, Any]:
+        about = {"commit": "c", "threads": 2, "state": state}
+        return cell(candidate, "call_s", None) | about | more
+
+    rows = frame(
+        row("a/x", "ok", value=1.0),
+        row("b/x", "skipped", candidate_state="unavailable"),
+        row("c/x", "skipped", candidate_state="out-of-memory"),
+        row("d/x", "failed", candidate_state="error"),
+        row("e/x", "not run"),
+        row("f/x", "ok", value=1.0, threads=8),
+        row("g/x", "ok", value=1.0, commit="other"),
+    )
+    monkeypatch.setattr(bench.results, "read", lambda folder: rows)
+    plan = bench.Plan(tmp_path / "asv.conf.json", tmp_path, 2, "c", [])
+    assert {candidate for _, candidate, _ in plan.finished()} == {"a/x", "b/x"}
+    assert bench.Plan(tmp_path, tmp_path / "absent", 2, "c", []).finished() == set()
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    refused = pytest.raises(click.ClickException, match="another make bench")
+    with bench._alone(tmp_path), refused, bench._alone(tmp_path):
+        pass
+    with bench._alone(tmp_path):
+        pass
 
 
 def test_two_gpus_on_one_host_are_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:

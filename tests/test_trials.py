@@ -7,13 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import demopool
-from demopool import Case, results, samples, trials
-from demopool.candidates import Candidate
+from demopool import Case, jobs, results, samples, trials
+from demopool.candidates import Candidate, Subject
 from demopool.measurement.worker import Worker
 from demopool.vocabulary import State
 
@@ -28,6 +30,10 @@ def worker() -> Iterator[Worker]:
 
 def crashing(*_: Any) -> None:
     os._exit(7)
+
+
+def not_finite() -> float:
+    return jobs.relative_error(np.full((1, 2), np.nan), np.ones((1, 2)))
 
 
 def hanging(*_: Any) -> None:
@@ -55,6 +61,25 @@ def test_every_measure_becomes_a_sample(usable: str, worker: Worker, tmp_path: P
     assert set(frame["subject"]) == {"democratic"}
 
 
+def test_memory_is_that_of_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def metered(call: Any, *_: Any) -> int:
+        assert calls, "the first call's memory would count"
+        call()
+        return 0
+
+    job = SimpleNamespace(run=lambda: calls.append(1), device=None)
+    monkeypatch.setattr(trials, "_job", lambda *_: job)
+    monkeypatch.setattr(trials.memory, "peak_host_bytes", metered)
+    monkeypatch.setattr(trials.memory, "peak_device_bytes", metered)
+    subject = Subject("descriptor", "democratic")
+    for run in (trials.run_peak_host, trials.run_peak_device):
+        calls.clear()
+        assert run(subject, Candidate("numpy:cpu", "dense"), CASE) == 0
+        assert len(calls) == 2
+
+
 def test_what_cannot_run_is_one_sample_with_its_state(worker: Worker) -> None:
     power = Case(descriptor="power", n=5, d=9)
     (found,) = trials.measure(Candidate("numpy:cpu", "newton"), power, worker)
@@ -63,6 +88,16 @@ def test_what_cannot_run_is_one_sample_with_its_state(worker: Worker) -> None:
     (found,) = trials.measure(Candidate("cupy:cuda", "dense"), CASE, worker)
     assert found.state is State.UNAVAILABLE
     assert found.reason
+    large = Case(n=50176, d=64)
+    (found,) = trials.measure(Candidate("numpy:cpu", "dense"), large, worker, seconds=0.01)
+    assert found.state in (State.TIMEOUT, State.OUT_OF_MEMORY)
+    assert "predicted" in found.reason
+
+
+def test_a_result_that_is_not_finite_costs_one_measure(worker: Worker) -> None:
+    answer = worker.ask(not_finite, timeout=30)
+    assert answer.state is State.ERROR
+    assert "not finite" in answer.reason
 
 
 def test_a_crash_or_a_hang_costs_one_measure(

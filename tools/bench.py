@@ -6,6 +6,7 @@ so what an interrupted run had finished is kept. Results lie where plain ``asv r
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import re
@@ -13,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -36,6 +38,8 @@ from .summary import show, show_absent
 FAILED = 2
 """asv's exit code when a benchmark failed; its results are kept all the same."""
 
+LASTING = ("unavailable", "unsupported", "timeout")
+"""A failure is tried again, and what did not fit into the memory that was free then."""
 PATIENCE = 10.0
 """Seconds for asv to end its processes when it is interrupted."""
 
@@ -76,7 +80,8 @@ def bench(profile: str, threads: int | None, fresh: bool, only_show: bool) -> No
         )
     if todo:
         _warn(errors)
-    run(todo, errors)
+    with _alone(plan.folder):
+        run(todo, errors)
     frame = plan.results()
     screen = table_console()
     show(frame, screen)
@@ -85,7 +90,7 @@ def bench(profile: str, threads: int | None, fresh: bool, only_show: bool) -> No
             "The fast profile leaves out the slow routes at d = 2048 and the other cases: "
             "make bench PROFILE=regular has them."
         )
-    show_absent([row for row in demopool.backends() if _is_timed(row)], screen)
+    show_absent(demopool.backends(), screen)
     click.echo(f"Results: {plan.folder}. Over commits: demopool history")
     sys.exit(1 if (frame["state"] == "failed").any() else 0)
 
@@ -110,11 +115,12 @@ class Plan(NamedTuple):
         return frame[(frame["commit"] == self.commit) & (frame["threads"] == self.threads)]
 
     def finished(self) -> set[tuple[str, str, str]]:
-        """The cells that have a value, a reason for having none, or have failed."""
+        """The cells that have a value, or a reason for having none that will hold."""
         if not self.folder.exists():
             return set()
         frame = self.results()
-        frame = frame[frame["state"] != "not run"]
+        lasting = (frame["state"] == "skipped") & frame["candidate_state"].isin(LASTING)
+        frame = frame[(frame["state"] == "ok") | lasting]
         return set(zip(frame["benchmark"], frame["candidate"], frame["case"], strict=True))
 
 
@@ -267,6 +273,24 @@ def _warn(errors: Console) -> None:
         errors.print(f"Warning: {sentence}")
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """asv rewrites a result file whole: of two runs at once one would lose its results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise click.ClickException(
+                f"another make bench is writing to {folder}; wait for it to end"
+            ) from None
+        yield
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def _git(*arguments: str) -> str:
     done = subprocess.run(
         ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
@@ -277,4 +301,7 @@ def _git(*arguments: str) -> str:
 
 
 if __name__ == "__main__":
+    # A closed terminal or a kill ends asv as Ctrl-C does.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)
     bench()

@@ -9,6 +9,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from demopool.candidates import TIMED_BACKENDS
 from demopool.units import quantity, readable
 
 _MEASURES = {
@@ -69,7 +70,12 @@ def show_absent(backends: list[dict[str, Any]], screen: Console) -> None:
     """What could not be measured on this machine at all."""
     reasons: dict[str, list[str]] = {}
     for row in backends:
-        if row["state"] != "ok":
+        if row["backend"].endswith(":ptx"):
+            continue
+        if row["backend"] not in TIMED_BACKENDS:
+            plugin = "a plug-in, and the suite has the same candidates on every machine"
+            reasons.setdefault(plugin, []).append(row["backend"])
+        elif row["state"] != "ok":
             reasons.setdefault(row["reason"], []).append(row["backend"])
     for reason, names in reasons.items():
         screen.print(f"Not measured: {', '.join(names)}: {reason}.")
@@ -80,4 +86,7 @@ def _reasons(frame: Any, screen: Console) -> None:
     for state in ("failed", "skipped"):
         rows = frame[frame["state"] == state]
         for reason, count in Counter(rows["reason"]).most_common():
-            screen.print(f"{count} {state}: {reason}")
+            first = rows[rows["reason"] == reason].iloc[0]
+            cell = f"{first['benchmark']} {first['candidate']} {first['case']}"
+            more = f" and {count - 1} more" if count > 1 else ""
+            screen.print(f"{state}: {cell}{more}: {reason}")

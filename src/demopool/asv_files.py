@@ -35,6 +35,12 @@ _SUBJECTS = {
 }
 _NO_REASON = "no reason is stored; `asv run --show-stderr` on this commit shows it"
 
+_BROKEN = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError),
+    *(OverflowError, OSError, RecursionError),
+)
+_LATEST = datetime(2262, 1, 1, tzinfo=UTC)  # pandas counts nanoseconds
+
 Row = dict[str, Any]
 Cell = tuple[str, Any, Any]
 
@@ -124,7 +130,7 @@ def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Row], int]:
                 stale += sum(1 for _ in cells)
             else:
                 found += [{**common, **cell} for cell in cells]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError) as problem:
+    except _BROKEN as problem:
         raise InvalidInput(
             f"{file} cannot be read: it is not an asv result file "
             f"({type(problem).__name__}: {problem})."
@@ -267,7 +273,12 @@ def _literal(text: str) -> Any:
 
 
 def _from_milliseconds(stamp: float | None) -> datetime | None:
-    return None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
+    if stamp is None:
+        return None
+    moment = datetime.fromtimestamp(stamp / 1000, UTC)
+    if moment >= _LATEST:
+        raise ValueError(f"{moment} is no date of a measurement")
+    return moment
 
 
 def _moment(text: str) -> datetime:
@@ -285,7 +296,7 @@ def _text(file: Path) -> str:
 def _object(file: Path, what: str) -> Row:
     try:
         parsed = json.loads(_text(file))
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"{file} cannot be read: it is not JSON ({problem}).") from None
     if not isinstance(parsed, dict):
         raise InvalidInput(f"{file} cannot be read: it is not {what}.")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from . import costs, routes
 from .cases import DTYPE_BYTES, Case
 from .errors import InvalidInput
+from .measurement import memory
 from .routes import STEPS, Sizes
 from .vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS, State, result_dtype
 
@@ -103,6 +104,13 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
+def limits_here(backend: str, seconds: float | None = None) -> Limits:
+    """The memory that is free where a backend works, the better part of it, and a time."""
+    on_gpu = backend.endswith(":cuda")
+    free = memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
+    return Limits(seconds, None if free is None else MEMORY_SHARE * free)
+
+
 def predicted_seconds(subject: Subject, candidate: Candidate, case: Case) -> float:
     """Time of one call by the cost model, transfers left out."""
     steps = subject.steps(candidate.route)
@@ -133,6 +141,8 @@ def obstacle(
     try:
         ops = package.backend(candidate.backend)
         for operation, name in steps.items():
+            if not hasattr(ops, operation):
+                return Obstacle(State.UNSUPPORTED, f"this version has no operation {operation}")
             supported = ops.supports(operation, route=name, dtype=case.dtype, order=case.order)
             if not supported:
                 return Obstacle(State.UNSUPPORTED, supported.reason)

@@ -150,7 +150,7 @@ def expected(reference: Any, package: Any, subject: Subject, case: Case) -> Arra
     host = {name: judged_images(array) for name, array in inputs(subject, case).items()}
     options = _options(subject, case)
     if subject.kind == "descriptor":
-        options.pop("k")
+        options.pop("k", None)
         hashes = package.hashes(case.d, case.k) if "sketch" in subject.name else None
         return np.asarray(reference.describe(host["X"], subject.name, hashes=hashes, **options))
     given: dict[str, Any] = dict(host)
@@ -163,6 +163,8 @@ def expected(reference: Any, package: Any, subject: Subject, case: Case) -> Arra
 def relative_error(result: Array, wanted: Array) -> float:
     """Largest deviation of an image relative to its largest entry; the worst image counts."""
     images = tuple(range(1, wanted.ndim))
+    if not np.isfinite(result).all():
+        raise ArithmeticError("the result is not finite")
     deviation = np.abs(judged_images(result).astype(np.float64) - wanted).max(axis=images)
     return float((deviation / np.abs(wanted).max(axis=images)).max())
 
@@ -178,4 +180,6 @@ def _options(subject: Subject, case: Case) -> dict[str, Any]:
         names: tuple[str, ...] = ("gamma", "tau", "iterations", "p", "order", "k")
     else:
         names = _PARAMETERS.get(subject.name, ())
-    return {name: getattr(case, name) for name in names}
+    # Only what is not the default, which an older version may not have a name for.
+    usual = Case()
+    return {n: getattr(case, n) for n in names if getattr(case, n) != getattr(usual, n)}

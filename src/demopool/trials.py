@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import demopool
 
 from . import jobs, reference, registry
-from .candidates import Candidate, Obstacle, Subject, obstacle
+from .candidates import Candidate, Obstacle, Subject, limits_here, obstacle
 from .cases import Case
 from .jobs import Job
 from .measurement import fingerprint, memory
@@ -33,12 +33,26 @@ TIMEOUT = 60.0
 """Seconds for one request, unless the caller knows better."""
 
 
+class Remarked(NamedTuple):
+    """A value, and a sentence about what disturbed it, if anything."""
+
+    value: float
+    remark: str
+
+
 def measure(
-    candidate: Candidate, case: Case, worker: Worker, *, calls: int = 10, timeout: float = TIMEOUT
+    candidate: Candidate,
+    case: Case,
+    worker: Worker,
+    *,
+    calls: int = 10,
+    timeout: float = TIMEOUT,
+    seconds: float | None = None,
 ) -> Iterator[Sample]:
     """Every measure of one candidate, each sample as soon as it is there.
 
-    A candidate that cannot run, or dies while it is prepared, gives one sample with its state.
+    A candidate that cannot run, is predicted not to fit the memory or to take more than ``seconds``
+    a call, or dies while it is prepared, gives one sample with its state.
     """
     subject = Subject("descriptor", case.descriptor)
     common: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "case": case}
@@ -50,7 +64,7 @@ def measure(
     def without_value(measure: str, state: State, reason: str) -> Sample:
         return Sample(**common, measure=measure, value=None, state=state, reason=reason)
 
-    prepared = ask(run_preparation)
+    prepared = ask(run_preparation, seconds=seconds)
     if prepared.state is not State.OK:
         yield without_value("call_s", prepared.state, prepared.reason)
         return
@@ -62,6 +76,9 @@ def measure(
         answer = ask(function)
         if answer.state is not State.OK:
             yield without_value(name, answer.state, answer.reason)
+        elif isinstance(answer.value, Remarked):
+            value, remark = answer.value
+            yield Sample(**common, measure=name, value=value, reason=remark)
         elif answer.value is not None:
             yield Sample(**common, measure=name, value=answer.value)
     timed = ask(run_block, calls=calls, discard=1)
@@ -76,13 +93,14 @@ def measure(
 
 
 def run_preparation(
-    subject: Subject, candidate: Candidate, case: Case
+    subject: Subject, candidate: Candidate, case: Case, *, seconds: float | None = None
 ) -> Obstacle | dict[str, str]:
     """Load the library and place the data; tells on what and of what code it will be measured.
 
     Here and not in the process that asks: finding out may load the library.
     """
-    hindrance = obstacle(demopool, subject, candidate, case)
+    limits = limits_here(candidate.backend, seconds)
+    hindrance = obstacle(demopool, subject, candidate, case, limits)
     if hindrance:
         return hindrance
     _job(subject, candidate, case)
@@ -112,11 +130,11 @@ def run_block(
     return Clock(job.device, cold=cold).block(job.run, calls, discard=discard)
 
 
-def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> float:
-    """From NumPy to NumPy, the median of a few calls."""
+def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> Remarked:
+    """From NumPy to NumPy, the median of a few calls, and what disturbed them."""
     job = _job(subject, candidate, case)
     timing = Clock(job.device).time(job.run_from_host, seconds=0.2, at_most=10)
-    return median(reading.wall for reading in timing.readings)
+    return Remarked(median(reading.wall for reading in timing.readings), timing.trouble)
 
 
 def run_peak_host(subject: Subject, candidate: Candidate, case: Case) -> int | None:

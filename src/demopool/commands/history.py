@@ -44,8 +44,13 @@ NO_RESULTS = (
 @click.option(
     "--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this file."
 )
+@click.option("--all-branches", is_flag=True, help="Commits of other branches too, by date.")
 @click.option("--all", "show_all", is_flag=True, help="Every series, with or without a step.")
-@click.option("--fail-on-regression", is_flag=True, help="Exit code 1 if a regression is open.")
+@click.option(
+    "--fail-on-regression",
+    is_flag=True,
+    help="Exit code 1 if a regression is open, or what had a value fails now.",
+)
 @json_option
 def history(
     paths: tuple[Path, ...],
@@ -57,6 +62,7 @@ def history(
     subjects: tuple[str, ...],
     ratio: float,
     png: Path | None,
+    all_branches: bool,
     show_all: bool,
     fail_on_regression: bool,
     as_json: bool,
@@ -79,8 +85,8 @@ def history(
     A step that stands out little from the noise is seen a commit or two later, and two or three
     commits show only large ones. A baseline's code never changes: its steps are the machine's.
 
-    Exit codes: 0 fine; 1 with --fail-on-regression if a regression is open; 2 bad use, or no
-    results to read.
+    Exit codes: 0 fine; 1 with --fail-on-regression if a regression is open or something that had
+    a value failed at the newest commit; 2 bad use, or no results to read.
     """
     check_writable(png)
     choices = {"machine": machines, "case": cases, "measure": measures, "subject": subjects}
@@ -90,6 +96,7 @@ def history(
     if frame.empty:
         where = f" in {', '.join(map(str, paths))}" if paths else " here"
         raise InvalidInput(" ".join([NO_RESULTS.format(where=where), *unreadable]))
+    frame, elsewhere = _on_this_branch(frame, paths, all_branches)
     frame = _chosen(frame, choices)
     whole, frame = frame, _matching(frame, candidate)
     git_order = _git_order(paths, list(frame["commit"].unique()))
@@ -125,11 +132,28 @@ def history(
             screen.print(sentence)
         for sentence in unreadable:
             screen.print(sentence)
+        if elsewhere:
+            screen.print(
+                f"{elsewhere} measured commits are not in the history of HEAD and are left out; "
+                "--all-branches shows them."
+            )
         if stale:
             screen.print(f"{stale} values of older or removed benchmarks are left out.")
         if png is not None:
             screen.print(f"Written: {png}")
-    return 1 if fail_on_regression and is_open else 0
+    return 1 if fail_on_regression and (is_open or any(one.broke for one in lines)) else 0
+
+
+def _on_this_branch(frame: Any, paths: Sequence[Path], all_branches: bool) -> tuple[Any, int]:
+    """The commits that led to HEAD, where git knows any of them, and how many others there are."""
+    if all_branches:
+        return frame, 0
+    for folder in _repository(paths):
+        line = repository.order(folder, ["HEAD"])
+        mine = frame["commit"].isin(line or [])
+        if mine.any():
+            return frame[mine], int(frame[~mine]["commit"].nunique())
+    return frame, 0
 
 
 def _chosen(frame: Any, choices: dict[str, tuple[str, ...]]) -> Any:

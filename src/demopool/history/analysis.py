@@ -130,6 +130,12 @@ class Series:
         return tuple(point.value for point in self.points if point.value is not None)
 
     @property
+    def broke(self) -> bool:
+        """It had a value, and failed at the newest commit that was asked."""
+        asked = [point for point in self.points if point.state != "not run"]
+        return bool(self.values) and asked[-1].state == "failed"
+
+    @property
     def name(self) -> str:
         """Of the line in a picture or table."""
         return self.candidate or self.parameters or self.benchmark

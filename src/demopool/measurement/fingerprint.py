@@ -69,7 +69,7 @@ def fingerprint() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "frequency": _frequency(),
-        "memory": {"total_bytes": _memory_bytes(), "limit_bytes": _memory_limit()},
+        "memory": {"total_bytes": _memory_bytes(), "limit_bytes": memory_limit()},
         "gpus": gpus(),
         "system": platform.system(),
         "kernel": platform.release(),
@@ -247,7 +247,7 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _memory_limit() -> int | None:
+def memory_limit() -> int | None:
     """What a container or a batch system allows, if that is less than there is."""
     files = ("memory.max", "memory.limit_in_bytes")
     limits = [_number(group / file) for group in _groups("memory") for file in files]

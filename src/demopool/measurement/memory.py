@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .device import Device
+from .fingerprint import memory_limit
+from .gpu import gpus, telemetry
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -51,11 +53,23 @@ def peak_device_bytes(call: Callable[[], Any], device: Device) -> int | None:
 
 
 def available_host_bytes() -> int | None:
-    """Memory that can be had without swapping."""
+    """Memory that can be had without swapping, and within what a container allows."""
     try:
-        return _field(_SYSTEM, "MemAvailable")
+        available = _field(_SYSTEM, "MemAvailable")
+        held = _field(_STATUS, "VmRSS")
     except OSError:
         return None
+    limit = memory_limit()
+    return available if limit is None else max(0, min(available, limit - held))
+
+
+def available_device_bytes(index: int = 0) -> int | None:
+    """Free memory of a GPU; None if it is not told."""
+    visible, now = gpus(), telemetry(index)
+    if now is None or now["used_bytes"] is None or index >= len(visible):
+        return None
+    total = visible[index]["memory_bytes"]
+    return None if total is None else max(0, total - now["used_bytes"])
 
 
 def _field(file: Path, name: str) -> int:
