@@ -31,7 +31,10 @@ GROUP = "demopool.backends"
 REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
 """Comma-separated backends that must be usable here, so that a skip cannot hide a bad install."""
 
-_OWN = {"numpy": "demopool.implementations.numpy_cpu"}
+_OWN = {
+    "numpy": "demopool.implementations.numpy_cpu",
+    "torch": "demopool.implementations.torch_any",
+}
 """Library -> the package whose ``SPECIFICATION`` describes it; importing it imports no library."""
 
 

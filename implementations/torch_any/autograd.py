@@ -1,0 +1,249 @@
+"""Derivatives that torch would take badly, or not at all.
+
+Every function here is differentiable once. They keep X and little else, and compute again what a
+backward pass needs, in the precision of the forward pass whatever autocast says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import sinkhorn, sketching, spectra, tensors
+from .sketching import PreparedHashes
+
+
+class Sinkhorn(torch.autograd.Function):
+    """Weights of images; the second output is the way to them, for the backward pass.
+
+    Each image is brought into range first, and its weights back by the law of shared/scaling.py.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        X: Tensor, gamma: float, tau: float, iterations: int, order: int, route: str, backward: str
+    ) -> tuple[Tensor, Tensor]:
+        found = []
+        for images in tensors.chunks(X, sinkhorn.image_bytes(X, route)):
+            c = tensors.range_factor(images)
+            K = sinkhorn.kernel(images * c, order, route)
+            a, way = sinkhorn.forward(K, gamma, tau, iterations)
+            found.append((a * _back(c, gamma, tau, iterations, order), way))
+        a = torch.cat([a for a, _ in found])
+        if backward == "implicit" or iterations == 0:
+            return a, a.new_empty((*a.shape, 0))
+        return a, torch.cat([torch.stack(way, dim=-1) for _, way in found])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        X, *ctx.settings = inputs
+        ctx.save_for_backward(X, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    @once_differentiable
+    @tensors.in_full_precision
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        X, a, way = ctx.saved_tensors
+        gamma, tau, iterations, order, route, backward = ctx.settings
+        nothing = (None,) * len(ctx.settings)
+        if iterations == 0 or gamma == 1:
+            return torch.zeros_like(X), *nothing
+        found = []
+        for images, *rest in _together(X, a, way, a * gradient, route):
+            c = tensors.range_factor(images)
+            K = sinkhorn.kernel(images * c, order, route, differentiable=True)
+            weights, steps, w = rest
+            if backward == "implicit":
+                in_range = weights / _back(c, gamma, tau, iterations, order)
+                pairs = sinkhorn.implicit(K, gamma, in_range, w)
+            else:
+                pairs = sinkhorn.unrolled(K, gamma, tau, list(steps.unbind(-1)), w)
+            found.append(K.pull_back(pairs) * c)
+        return torch.cat(found), *nothing
+
+
+def _back(c: Tensor, gamma: float, tau: float, iterations: int, order: int) -> Tensor:
+    """From the weights of c X to those of X, ``(images, 1)``."""
+    exponent = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
+    return torch.pow(c.squeeze(-1), exponent)
+
+
+def _together(X: Tensor, *others: Any) -> Iterator[tuple[Tensor, ...]]:
+    """The same chunks of images of several tensors."""
+    *tensors_of_images, route = others
+    start = 0
+    for images in tensors.chunks(X, sinkhorn.image_bytes(X, route)):
+        stop = start + images.shape[0]
+        yield images, *(other[start:stop] for other in tensors_of_images)
+        start = stop
+
+
+class Pool(torch.autograd.Function):
+    """``X^T diag(a) X`` of images; ``a`` is None for weights of 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(X: Tensor, a: Tensor | None) -> Tensor:
+        return tensors.weighted_moment(X, a)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    @tensors.in_full_precision
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        X, a = ctx.saved_tensors
+        return _through_moment(X, a, gradient + gradient.mT)
+
+
+class PoolSketch(torch.autograd.Function):
+    """Weighted sum of Tensor Sketches: linear in ``x x^T``, and so is its derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(X: Tensor, a: Tensor | None, route: str, *hashes: Any) -> Tensor:
+        compute = sketching.pool_fft if route == "fft" else sketching.pool_moment
+        return compute(X, PreparedHashes._make(hashes), a)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        X, a, _, *hashes, ctx.k = inputs
+        ctx.save_for_backward(X, a, *hashes)
+
+    @staticmethod
+    @once_differentiable
+    @tensors.in_full_precision
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        X, a, *hashes = ctx.saved_tensors
+        by_moment = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
+        return *_through_moment(X, a, by_moment + by_moment.mT), *(None,) * 6
+
+
+def _through_moment(X: Tensor, a: Tensor | None, S: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Derivatives by X and a of ``<S / 2, X^T diag(a) X>``, S symmetric."""
+    XS = X @ S
+    if a is None:
+        return XS, None
+    return XS * a.unsqueeze(-1), (XS * X).sum(dim=-1) / 2
+
+
+class Normalize(torch.autograd.Function):
+    """Signed square root and l2. The root has no derivative at 0: it is taken as 0 there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(v: Tensor, axes: int, kind: str) -> Tensor:
+        s = v.sign() * v.abs().sqrt() if kind == "signed-sqrt-l2" else v
+        length = torch.linalg.vector_norm(s, dim=tuple(range(-axes, 0)), keepdim=True)
+        return s / torch.where(length > 0, length, 1.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        v, ctx.axes, ctx.kind = inputs
+        ctx.save_for_backward(v, output)
+
+    @staticmethod
+    @once_differentiable
+    @tensors.in_full_precision
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        v, y = ctx.saved_tensors
+        last = tuple(range(-ctx.axes, 0))
+        rooted = ctx.kind == "signed-sqrt-l2"
+        size = v.abs().sqrt() if rooted else v
+        length = torch.linalg.vector_norm(size, dim=last, keepdim=True)
+        by_s = gradient - y * (y * gradient).sum(dim=last, keepdim=True)
+        slope = 2 * size * length if rooted else length
+        return torch.where(slope > 0, by_s / slope, 0.0), None, None
+
+
+class Power(torch.autograd.Function):
+    """``A^p = F^T F`` from the factor F of a route, or its Tensor Sketch.
+
+    ``how`` is ``matrix``, ``fft`` or ``moment``; the last two take hashes. With A = V diag(l) V^T
+    on its numerical range and S the symmetric derivative by A^p, the derivative by A is
+    V (D * (V^T S V)) V^T plus the terms between range and null space, with D the divided
+    differences of l^p. Those within the null space do not reach X, which has no part there.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(X: Tensor, p: float, route: str, how: str, *hashes: Any) -> tuple[Tensor, ...]:
+        values, vectors, kept = spectra.BY_ROUTE[route](X)
+        factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
+        if how == "fft":
+            result = sketching.pool_fft(factor.mT, PreparedHashes._make(hashes), None)
+        else:
+            result = tensors.symmetric_product(factor, factor.mT)
+            if how == "moment":
+                result = sketching.sketch_of_matrices(result, PreparedHashes._make(hashes))
+        return result, values, vectors, kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        X, ctx.p, _, _, *hashes = inputs
+        ctx.k = hashes.pop() if hashes else None
+        ctx.save_for_backward(X, *output[1:], *hashes)
+        ctx.mark_non_differentiable(*output[1:])
+
+    @staticmethod
+    @once_differentiable
+    @tensors.in_full_precision
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        X, values, V, kept, *hashes = ctx.saved_tensors
+        if ctx.k is not None:
+            gradient = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
+        S = (gradient + gradient.mT) / 2
+        VS = V.mT @ S
+        safe = torch.where(kept, values, 1.0)
+        both = kept.unsqueeze(-1) & kept.unsqueeze(-2)
+        differences = torch.where(both, _divided_differences(safe, ctx.p), 0.0)
+        across = spectra.powers(values, kept, ctx.p - 1).unsqueeze(-1)
+        by_A = ((differences - across) * (VS @ V)) @ V.mT + across * VS
+        XV = torch.where(kept.unsqueeze(-2), X @ V, 0.0)
+        nothing = (None,) * (3 if ctx.k is None else 8)
+        return 2 * (XV @ by_A), *nothing
+
+
+def _divided_differences(values: Tensor, p: float) -> Tensor:
+    """``(l_i^p - l_j^p) / (l_i - l_j)``, and its limit where the two are equal or nearly so."""
+    one, other = values.unsqueeze(-1), values.unsqueeze(-2)
+    larger, smaller = torch.maximum(one, other), torch.minimum(one, other)
+    ratio = torch.log(smaller / larger)
+    safe = torch.where(ratio < 0, ratio, -1.0)
+    quotient = torch.where(ratio < 0, torch.expm1(p * safe) / torch.expm1(safe), p)
+    return larger ** (p - 1) * quotient
+
+
+class SketchMatrices(torch.autograd.Function):
+    """Tensor Sketch of symmetric matrices; gathering is the transpose of scattering."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(M: Tensor, *hashes: Any) -> Tensor:
+        return sketching.sketch_of_matrices(M, PreparedHashes._make(hashes))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *hashes, ctx.k = inputs
+        ctx.save_for_backward(*hashes)
+
+    @staticmethod
+    @once_differentiable
+    @tensors.in_full_precision
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hashes = PreparedHashes._make((*ctx.saved_tensors, ctx.k))
+        return sketching.spread(gradient, hashes), *(None,) * 5

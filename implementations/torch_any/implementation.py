@@ -1,0 +1,100 @@
+"""Tensors and the kernels of torch:cpu and torch:cuda, by operation and route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.errors import InvalidInput
+from demopool.hashing import Hashes
+
+from . import pool, power, sketch, tensors, weights
+from .sketching import PreparedHashes
+
+_KERNELS: dict[tuple[str, str], Kernel] = {
+    ("weights", "dense"): weights.dense,
+    ("weights", "matrix-free"): weights.matrix_free,
+    ("pool", "direct"): pool.direct,
+    ("sketch", "fft"): sketch.sketch_fft,
+    ("pool_sketch", "fft"): sketch.pool_fft,
+    ("pool_sketch", "moment"): sketch.pool_moment,
+    **{("power", route): kernel for route, kernel in power.OF_FEATURES.items()},
+    **{("matrix_power", route): kernel for route, kernel in power.OF_MATRICES.items()},
+    **{("power_sketch", route): kernel for route, kernel in power.SKETCHED.items()},
+    ("normalize", "direct"): pool.normalize,
+}
+KERNELS = {key: tensors.in_full_precision(kernel) for key, kernel in _KERNELS.items()}
+
+
+class TorchImplementation(Implementation):
+    """Kernels run where the tensor is; with several GPUs, on the tensor's own."""
+
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = KERNELS
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def inspect(self, array: Any) -> ArrayFacts | None:
+        if not isinstance(array, Tensor) or array.device.type != self.device:
+            return None
+        dtype = str(array.dtype).removeprefix("torch.")
+        return ArrayFacts(tuple(array.shape), dtype, str(array.device))
+
+    def asarray(self, array: NDArray[Any]) -> Tensor:
+        # torch has no read-only tensors and no negative strides.
+        viewable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if viewable else array.copy()).to(self.device)
+
+    def to_numpy(self, array: Tensor) -> NDArray[Any]:
+        if array.requires_grad:
+            raise InvalidInput(
+                "a tensor that requires grad cannot leave torch without losing its gradient; "
+                "detach() it first."
+            )
+        found = array.float() if array.dtype == torch.bfloat16 else array
+        return np.asarray(found.cpu().numpy())
+
+    def cast(self, array: Tensor, dtype: str) -> Tensor:
+        return array.to(getattr(torch, dtype))
+
+    def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
+        found = X.detach().abs().amax(dim=-1)
+        return np.asarray(found.double().cpu().numpy())
+
+    def prepare(self, hashes: Hashes) -> PreparedHashes:
+        return PreparedHashes.on(self.device, hashes)
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    @property
+    def gpu_index(self) -> int | None:
+        return torch.cuda.current_device() if self.device == "cuda" else None
+
+    def event(self) -> Any:
+        if self.device != "cuda":
+            return None
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record()
+        return mark
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
+        if self.device != "cuda":
+            return None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        kept = call()
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        del kept
+        return int(peak)

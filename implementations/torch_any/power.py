@@ -1,0 +1,95 @@
+"""Matrix powers on tensors.
+
+Every route through eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``; its Tensor
+Sketch is the plain sum of the sketches of F's rows. The routes by matrix products are in
+``shared/roots.py``; autograd goes through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from array_api_compat import torch as xp
+from demopool.implementations.shared import roots
+from torch import Tensor
+
+from . import spectra, tensors
+from .autograd import Pool, Power, SketchMatrices
+from .sketching import PreparedHashes
+
+
+def _inverse(M: Tensor) -> Tensor:
+    # Batched inverses are wrong on CPU for d >= 256 with two threads (pytorch issue 142815).
+    if M.device.type != "cpu" or M.dim() == 2:
+        return torch.linalg.inv(M)
+    flat = M.reshape(-1, *M.shape[-2:])
+    inverses = [torch.linalg.inv(matrix) for matrix in flat.unbind(0)]
+    return torch.stack(inverses).reshape(M.shape) if inverses else M
+
+
+def _newton(A: Tensor) -> Tensor:
+    return roots.newton(A, xp=xp, inverse=_inverse, product=torch.matmul)
+
+
+def _newton_schulz(A: Tensor) -> Tensor:
+    return roots.newton_schulz(A, xp=xp, product=torch.matmul)
+
+
+def _polar(A: Tensor) -> Tensor:
+    return roots.polar(A, xp=xp, product=torch.matmul, to_rounding=True)
+
+
+_ROOTS = {"newton": _newton, "newton-schulz": _newton_schulz, "polar": _polar}
+
+
+def _power_of_features(route: str) -> Callable[..., Tensor]:
+    def power(X: Tensor, *, p: float) -> Tensor:
+        images = tensors.as_images(X)
+        if route in spectra.BY_ROUTE:
+            c = tensors.range_factor(images)
+            Z = Power.apply(images * c, p, route, "matrix")[0] * torch.pow(c, -2 * p)
+        else:
+            Z = _ROOTS[route](Pool.apply(images, None))
+        return Z.reshape(*X.shape[:-2], *Z.shape[1:])
+
+    return power
+
+
+def _power_of_matrices(route: str) -> Callable[..., Tensor]:
+    def matrix_power(A: Tensor, *, p: float) -> Tensor:
+        matrices = tensors.as_images(A)
+        if route == "eigh":
+            d = A.shape[-1]
+            values, vectors, kept = spectra.of_matrix(matrices, d, d)
+            factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
+            Z = tensors.symmetric_product(factor, factor.mT)
+        else:
+            Z = _ROOTS[route](matrices)
+        return Z.reshape(A.shape)
+
+    return matrix_power
+
+
+def _sketch_of_power(route: str) -> Callable[..., Tensor]:
+    name, _, how = route.partition("+")
+
+    def power_sketch(X: Tensor, hashes: PreparedHashes, *, p: float) -> Tensor:
+        here = hashes.to(X.device)
+        images = tensors.as_images(X)
+        if name in spectra.BY_ROUTE:
+            c = tensors.range_factor(images)
+            v = Power.apply(images * c, p, name, how, *here)[0] * torch.pow(c.squeeze(-1), -2 * p)
+        else:
+            v = SketchMatrices.apply(OF_FEATURES[name](images, p=p), *here)
+        return v.reshape(*X.shape[:-2], here.k)
+
+    return power_sketch
+
+
+OF_FEATURES = {route: _power_of_features(route) for route in (*spectra.BY_ROUTE, *_ROOTS)}
+OF_MATRICES = {route: _power_of_matrices(route) for route in ("eigh", *_ROOTS)}
+SKETCHED = {
+    **{f"{route}+fft": _sketch_of_power(f"{route}+fft") for route in spectra.BY_ROUTE},
+    **{f"{route}+moment": _sketch_of_power(f"{route}+moment") for route in OF_FEATURES},
+}

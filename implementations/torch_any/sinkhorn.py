@@ -1,0 +1,151 @@
+"""The Sinkhorn iteration and its derivative, on images in range, with K built or not.
+
+Forward, with r = (K 1)^gamma:    a <- a (a * K a / r)^(-tau), T times, from a = 1.
+
+Backward, in u = log a:           u <- (1 - tau) u - tau log(K a) + tau log r.
+With w the derivative by the new u, the derivative by K is a sum of outer products q a^T with
+q = -tau w / (K a), one for every iteration, and gamma (sum of tau w) / (K 1) with a = 1 for r; and
+w <- (1 - tau) w + a * (K q). Only the T weight vectors are kept; K a is computed again.
+
+At the fixed point a * (K a) = r the derivative can be had without the way there: (I + P^T) y = w
+with P = diag(1 / K a) K diag(a), whose eigenvalues lie in [0, 1] because K is positive
+semi-definite, so a damped fixed-point iteration shrinks the error by 3 in each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import tensors
+
+# x^T M x is a difference of large numbers for a row that is nearly orthogonal to all stronger ones.
+# For so many rows of every image, the least aligned, the entries of K are made and summed.
+EXACT_ROWS = 64
+
+IMPLICIT_STEPS = {torch.float32: 20, torch.float64: 40}
+
+
+class Kernel(NamedTuple):
+    """K of every image as an operator, and the derivative by X of ``sum_t q_t^T K a_t``."""
+
+    times: Callable[[Tensor], Tensor]
+    row_sums: Tensor
+    absent: Tensor
+    pull_back: Callable[[Iterator[tuple[Tensor, Tensor]]], Tensor]
+
+
+def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
+    """K in memory: ``(x_i . x_j)^2``, or ``max(x_i . x_j, 0)`` for order 1."""
+    G = tensors.gram(X)
+    absent = G.diagonal(dim1=-2, dim2=-1) == 0
+    if differentiable:
+        K = G.square() if order == 2 else G.relu()
+    else:
+        K = G.square_() if order == 2 else G.relu_()
+
+    def pull_back(pairs: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
+        q, a = (torch.stack(vectors, dim=-2) for vectors in zip(*pairs, strict=True))
+        D = q.mT @ a
+        slope = 2 * G if order == 2 else (G > 0).to(G.dtype)
+        return ((D + D.mT) * slope) @ X
+
+    return Kernel(lambda v: tensors.times_rows(v, K), K.sum(dim=-1), absent, pull_back)
+
+
+def matrix_free_kernel(X: Tensor) -> Kernel:
+    """K v through the d x d moment of X; second order only."""
+    squared_norms = X.square().sum(dim=-1)
+    absent = squared_norms == 0
+
+    def through_moment(v: Tensor) -> Tensor:
+        return X @ ((X * v.unsqueeze(-1)).mT @ X)
+
+    def along_rows(Y: Tensor) -> Tensor:
+        return (Y * X).sum(dim=-1)
+
+    by_moment = along_rows(through_moment(torch.ones_like(squared_norms)))
+    alignment = torch.where(absent, torch.inf, by_moment / squared_norms)
+    count = min(EXACT_ROWS, X.shape[-2])
+    doubtful = alignment.topk(count, dim=-1, largest=False).indices
+    rows = X.gather(-2, doubtful.unsqueeze(-1).expand(*doubtful.shape, X.shape[-1]))
+    exact = (rows @ X.mT).square()
+
+    def corrected(result: Tensor, v: Tensor) -> Tensor:
+        return result.scatter(-1, doubtful, (exact @ v.unsqueeze(-1)).squeeze(-1))
+
+    def times(v: Tensor) -> Tensor:
+        return corrected(along_rows(through_moment(v)), v)
+
+    def pull_back(pairs: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
+        gradient = torch.zeros_like(X)
+        for q, a in pairs:
+            gradient += 2 * q.unsqueeze(-1) * through_moment(a)
+            gradient += 2 * a.unsqueeze(-1) * through_moment(q)
+        return gradient
+
+    row_sums = corrected(by_moment, torch.ones_like(squared_norms))
+    return Kernel(times, row_sums, absent, pull_back)
+
+
+def kernel(X: Tensor, order: int, route: str, *, differentiable: bool = False) -> Kernel:
+    if route == "dense":
+        return dense_kernel(X, order, differentiable)
+    return matrix_free_kernel(X)
+
+
+def image_bytes(X: Tensor, route: str) -> int:
+    """What one image needs at hand in every iteration."""
+    n, d = X.shape[-2:]
+    return n * (n if route == "dense" else d) * X.element_size()
+
+
+def forward(K: Kernel, gamma: float, tau: float, iterations: int) -> tuple[Tensor, list[Tensor]]:
+    """The weights, 0 for absent rows, and the T vectors on the way to them."""
+    Ka = _present(K.row_sums, K)
+    target = Ka**gamma
+    a = torch.ones_like(Ka)
+    way = []
+    for iteration in range(iterations):
+        way.append(a)
+        if iteration:
+            Ka = _present(K.times(a), K)
+        a = a * (a * Ka / target) ** -tau
+    return a.masked_fill(K.absent, 0), way
+
+
+def unrolled(
+    K: Kernel, gamma: float, tau: float, way: list[Tensor], w: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The pairs (q, a) of the derivative by K; ``w`` is the derivative by log a at the end."""
+    by_target = torch.zeros_like(w)
+    ones = torch.ones_like(w)
+    row_sums = _present(K.row_sums, K)
+    for iteration in reversed(range(len(way))):
+        a = way[iteration]
+        by_target = by_target + tau * w
+        if iteration == 0:
+            # a = 1 here as for the target: one pair for both.
+            yield (gamma * by_target - tau * w) / row_sums, ones
+            return
+        q = -tau * w / _present(K.times(a), K)
+        w = (1 - tau) * w + a * K.times(q)
+        yield q, a
+
+
+def implicit(K: Kernel, gamma: float, a: Tensor, w: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same at the fixed point, from the weights alone."""
+    Ka = _present(K.times(a), K)
+    y = w / 2
+    for _ in range(IMPLICIT_STEPS[w.dtype]):
+        y = y + (2 / 3) * (w - y - a * K.times(y / Ka))
+    yield -y / Ka, a
+    yield gamma * y / _present(K.row_sums, K), torch.ones_like(w)
+
+
+def _present(Ka: Tensor, K: Kernel) -> Tensor:
+    """An absent row has an empty row in K. Any positive number there keeps it from the others."""
+    return Ka.masked_fill(K.absent, 1)

@@ -1,0 +1,127 @@
+"""Tensor Sketch without derivatives: in the frequency domain, or from the second moment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from demopool.hashing import Hashes
+
+from . import tensors
+
+# Sketches and their spectra exist for as many features at once as fit in here, over all images.
+_SPECTRUM_BYTES = 4 * 2**20
+
+# The moment route scatters as many rows of the d x d matrix at once as fit in here.
+_SCATTER_BYTES = 8 * 2**20
+
+
+class PreparedHashes(NamedTuple):
+    """The hashes on a device."""
+
+    h1: Tensor
+    h2: Tensor
+    s1: Tensor
+    s2: Tensor
+    k: int
+
+    @classmethod
+    def on(cls, device: torch.device | str, hashes: Hashes) -> PreparedHashes:
+        arrays = (hashes.h1, hashes.h2, hashes.s1, hashes.s2)
+        h1, h2, s1, s2 = (torch.from_numpy(array.copy()).to(device) for array in arrays)
+        return cls(h1, h2, s1, s2, hashes.k)
+
+    def to(self, device: torch.device) -> PreparedHashes:
+        """Where the features are; themselves, if they are there."""
+        if self.h1.device == device:
+            return self
+        h1, h2, s1, s2 = (part.to(device) for part in self[:4])
+        return PreparedHashes(h1, h2, s1, s2, self.k)
+
+
+def bins_and_signs(
+    hashes: PreparedHashes, rows: slice, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Where entries (i, j) of some rows of a d x d matrix go, and with which sign."""
+    bins = (hashes.h1[rows].unsqueeze(-1) + hashes.h2) % hashes.k
+    return bins, hashes.s1[rows].to(dtype).unsqueeze(-1) * hashes.s2.to(dtype)
+
+
+def spread(sketches: Tensor, hashes: PreparedHashes) -> Tensor:
+    """``s1[i] s2[j] sketch[(h1[i] + h2[j]) mod k]``: the transpose of sketching a matrix."""
+    bins, signs = bins_and_signs(hashes, slice(None), sketches.dtype)
+    return sketches[..., bins] * signs
+
+
+def sketch(images: Tensor, hashes: PreparedHashes) -> Tensor:
+    """Every feature's own sketch: two transforms forward, one back."""
+    chunks = torch.split(images, _rows(images, hashes.k), dim=-2)
+    return torch.cat([_inverse(_spectrum(rows, hashes), hashes.k) for rows in chunks], dim=-2)
+
+
+def pool_fft(images: Tensor, hashes: PreparedHashes, a: Tensor | None) -> Tensor:
+    """Sum in the frequency domain: one inverse transform per image, not per feature."""
+    total: Tensor | None = None
+    step = _rows(images, hashes.k)
+    for start in range(0, images.shape[-2], step):
+        rows = images[..., start : start + step, :]
+        spectrum = _spectrum(rows, hashes)
+        if a is None:
+            part = spectrum.sum(dim=-2)
+        else:
+            weights = a[..., start : start + step].to(spectrum.dtype)
+            part = tensors.times_rows(weights, spectrum)
+        total = part if total is None else total + part
+    assert total is not None
+    return _inverse(total, hashes.k)
+
+
+def pool_moment(images: Tensor, hashes: PreparedHashes, a: Tensor | None) -> Tensor:
+    """Tensor Sketch is linear in ``x x^T``: pool first, then scatter the d x d moment once."""
+    return sketch_of_matrices(tensors.weighted_moment(images, a), hashes)
+
+
+def sketch_of_matrices(M: Tensor, hashes: PreparedHashes) -> Tensor:
+    """Tensor Sketch of symmetric matrices, ``(images, d, d) -> (images, k)``, by scattering."""
+    d = M.shape[-1]
+    # In float64: a bin may be the sum of very many values, added one after the other.
+    sketches = M.new_zeros((*M.shape[:-2], hashes.k), dtype=torch.float64)
+    step = max(1, _SCATTER_BYTES // (8 * d))
+    for start in range(0, d, step):
+        stop = min(start + step, d)
+        bins, signs = bins_and_signs(hashes, slice(start, stop), M.dtype)
+        values = M[..., start:stop, :] * signs
+        sketches.index_add_(-1, bins.flatten(), values.flatten(-2).double())
+    return sketches.to(M.dtype)
+
+
+def _spectrum(rows: Tensor, hashes: PreparedHashes) -> Tensor:
+    """Of the sketches of some features, ``(images, rows, k // 2 + 1)``."""
+    first = _transform(_count_sketch(rows, hashes.h1, hashes.s1, hashes.k))
+    second = _transform(_count_sketch(rows, hashes.h2, hashes.s2, hashes.k))
+    return first * second
+
+
+def _transform(sketches: Tensor) -> Tensor:
+    if sketches.numel() == 0:  # MKL refuses a batch of none
+        size = sketches.shape[-1] // 2 + 1
+        return sketches.new_zeros((*sketches.shape[:-1], size), dtype=sketches.dtype.to_complex())
+    return torch.fft.rfft(sketches)
+
+
+def _inverse(spectra: Tensor, k: int) -> Tensor:
+    if spectra.numel() == 0:
+        return spectra.real.new_zeros((*spectra.shape[:-1], k))
+    return torch.fft.irfft(spectra, k)
+
+
+def _count_sketch(rows: Tensor, h: Tensor, s: Tensor, k: int) -> Tensor:
+    return rows.new_zeros((*rows.shape[:-1], k)).index_add(-1, h, rows * s.to(rows.dtype))
+
+
+def _rows(images: Tensor, k: int) -> int:
+    """Features at once: two sketches and two spectra, each about k numbers per feature."""
+    per_row = 4 * k * images.element_size() * max(1, images.shape[0])
+    return max(1, _SPECTRUM_BYTES // per_row)

@@ -1,0 +1,30 @@
+"""Gamma-democratic weights on tensors; ``demopool.reference.weights`` has the mathematics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from . import tensors
+from .autograd import Sinkhorn
+
+
+def dense(X: Tensor, *, gamma: float, tau: float, iterations: int, order: int) -> Tensor:
+    """Build K once, then one mat-vec per iteration."""
+    return _weights(X, gamma, tau, iterations, order, "dense", "unrolled")
+
+
+def matrix_free(X: Tensor, *, gamma: float, tau: float, iterations: int, order: int) -> Tensor:
+    """Never build K: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, in O(nd + d^2) memory."""
+    return _weights(X, gamma, tau, iterations, order, "matrix-free", "unrolled")
+
+
+def implicit(X: Tensor, *, gamma: float, tau: float, iterations: int, route: str) -> Tensor:
+    """Second-order weights whose gradient is that of the fixed point, whatever T was."""
+    return _weights(X, gamma, tau, iterations, 2, route, "implicit")
+
+
+def _weights(X: Tensor, *settings: Any) -> Tensor:
+    a: Tensor = Sinkhorn.apply(tensors.as_images(X), *settings)[0]
+    return a.reshape(X.shape[:-1])
