@@ -9,7 +9,7 @@ EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editab
 SOURCES := find src reference implementations -type f ! -name '*.pyc'
 
 # Backends that must be usable here: a skip cannot hide a broken install.
-export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu
+export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,torch:cpu
 
 .PHONY: help check bench test lint unit suite ratios matrix install clean
 
@@ -41,7 +41,7 @@ suite: install  ## every benchmark class once, on its smallest case, so that the
 	@$(BIN)/python -m tools.check_suite
 	$(BIN)/asv check
 
-ratios: install  ## speed and memory of numpy:cpu against plain SciPy, as ratios in one run
+ratios: install  ## speed and memory against straightforward versions, as ratios in one run
 	$(BIN)/python -m tools.ratios
 
 matrix: install  ## write the support matrix into README.md

@@ -154,3 +154,23 @@ def sketch_by_three_transforms(X: Array, hashes: Any, a: Array) -> Array:
 def eigh_alone(A: Array) -> None:
     """Only the decomposition of a given A."""
     linalg.eigh(A)
+
+
+def torch_democratic(X: Any, iterations: int = 10) -> Any:
+    """What one would write first in torch; X is a tensor (batch, n, d)."""
+    K = (X @ X.mT) ** 2
+    target = K.sum(-1) ** 0.5
+    a = X.new_ones(X.shape[:-1])
+    for _ in range(iterations):
+        a = a / (a * (K @ a[..., None])[..., 0] / target) ** 0.5
+    return (X * a[..., None]).mT @ X
+
+
+def torch_sketch(X: Any, hashes: Any, a: Any) -> Any:
+    """Three transforms for every feature, in torch; ``hashes`` has tensors."""
+    import torch
+
+    first = X.new_zeros((*X.shape[:-1], hashes.k)).index_add_(-1, hashes.h1, X * hashes.s1)
+    second = X.new_zeros((*X.shape[:-1], hashes.k)).index_add_(-1, hashes.h2, X * hashes.s2)
+    spectrum = torch.fft.rfft(first) * torch.fft.rfft(second)
+    return (a[..., None] * torch.fft.irfft(spectrum, hashes.k)).sum(-2)

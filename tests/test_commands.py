@@ -78,7 +78,10 @@ def test_tables_are_plain_text_without_a_terminal(
     columns: str, plain_environment: dict[str, str]
 ) -> None:
     env = {**plain_environment, "COLUMNS": columns}
-    for arguments in (("backends",), ("check", "--quick", "--operation", "pool", "--worst")):
+    for arguments in (
+        ("backends",),
+        ("check", "numpy:cpu", "--quick", "--operation", "pool", "--worst"),
+    ):
         done = run(*arguments, env=env)
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout
@@ -88,7 +91,8 @@ def test_tables_are_plain_text_without_a_terminal(
 
 
 def test_what_worst_prints_runs(plain_environment: dict[str, str]) -> None:
-    done = run("check", "--quick", "--operation", "sketch", "--worst", env=plain_environment)
+    arguments = ("check", "numpy:cpu", "--quick", "--operation", "sketch", "--worst")
+    done = run(*arguments, env=plain_environment)
     code = done.stdout.partition("To run it again in Python:\n")[2].partition("3 of 3")[0]
     lines = code
     names: dict[str, Any] = {}
@@ -127,7 +131,7 @@ def test_output_to_a_closed_pipe_is_no_error(plain_environment: dict[str, str]) 
 
 def test_output_file_holds_the_json(tmp_path: Path, plain_environment: dict[str, str]) -> None:
     file = tmp_path / "report.json"
-    arguments = ("check", "--quick", "--operation", "pool", "--output", str(file))
+    arguments = ("check", "numpy:cpu", "--quick", "--operation", "pool", "--output", str(file))
     assert run(*arguments, env=plain_environment).returncode == 0
     assert len(_strict(file.read_text())["rows"]) == 6
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]

@@ -174,7 +174,11 @@ def test_a_thousand_concurrent_calls_equal_the_serial_ones(usable: str) -> None:
         serial = [ops.to_numpy(job(X)) for job, X in calls]
         concurrent = list(pool.map(lambda call: ops.to_numpy(call[0](call[1])), calls))
     for one, other in zip(serial, concurrent, strict=True):
-        np.testing.assert_array_equal(one, other)
+        if usable == "numpy:cpu":
+            np.testing.assert_array_equal(one, other)
+        else:
+            # Threads of their own may use another number of OpenMP threads, and round otherwise.
+            np.testing.assert_allclose(one, other, atol=1e-3 * float(np.abs(one).max()))
 
 
 def _python(code: str, **environment: str) -> str:

@@ -1,4 +1,4 @@
-"""Speed and memory of numpy:cpu against plain SciPy: ``make ratios``.
+"""Speed and memory against straightforward versions of the same jobs: ``make ratios``.
 
 Ours and the baseline run in turns in one process; the figure is the median of the turns' ratios,
 because times move with the machine and ratios in one run hardly do. Float32, and both cores must
@@ -7,6 +7,7 @@ be otherwise idle: the script says so when they are not.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from benchmarks.baselines import (
     dense_democratic,
     eigh_alone,
     sketch_by_three_transforms,
+    torch_democratic,
+    torch_sketch,
     two_symmetric_products,
 )
 from demopool.measurement.clock import Clock
@@ -51,7 +54,7 @@ class Memory(NamedTuple):
     megabytes: float
 
 
-def ratios() -> list[Ratio]:
+def numpy_ratios() -> list[Ratio]:
     """The jobs that decide whether numpy:cpu is any good."""
     ops = dp.backend("numpy:cpu")
     vgg, large, long = _features(784, 512), _features(3136, 512), _features(12544, 64)
@@ -103,7 +106,7 @@ def ratios() -> list[Ratio]:
     ]
 
 
-def memories() -> list[Memory]:
+def numpy_memories() -> list[Memory]:
     """What must stay small whatever n, d and the batch."""
     ops = dp.backend("numpy:cpu")
     long, batch = _features(12544, 64), _features(8, 196, 2048)
@@ -117,12 +120,103 @@ def memories() -> list[Memory]:
     ]
 
 
+def torch_ratios() -> list[Ratio]:
+    """Against straightforward torch: K = (X X^T)^2, T mat-vecs, weighted outer product; FFTs."""
+    import torch
+
+    ops = dp.backend("torch:cpu")
+    made = []
+    for batch, n, d, bar in ((8, 784, 512, 0.6), (8, 196, 2048, 0.8), (1, 3136, 512, 0.75)):
+        X = torch.rand(batch, n, d)
+        made.append((f"democratic b={batch} n={n} d={d}", X, bar))
+    made.append(("democratic b=1 n=12544 d=64", torch.rand(1, 12544, 64), 0.04))
+    rows = [
+        Ratio(
+            job,
+            "straightforward torch",
+            lambda X=X: ops.pool(X, ops.weights(X)),
+            lambda X=X: torch_democratic(X),
+            bar,
+        )
+        for job, X, bar in made
+    ]
+    for n, d, bar in ((784, 512, 0.045), (196, 2048, 0.3)):
+        X, a, hashes = torch.rand(8, n, d), torch.rand(8, n), dp.hashes(d, 8192)
+        ready = ops.prepare(hashes)
+        rows.append(
+            Ratio(
+                f"sketched pooling b=8 n={n} d={d}",
+                "three FFTs per feature",
+                lambda X=X, a=a, ready=ready: ops.pool_sketch(X, ready, a),
+                lambda X=X, a=a, ready=ready: torch_sketch(X, ready.ready, a),
+                bar,
+            )
+        )
+    res = torch.rand(196, 2048)
+    A = res.mT @ res
+    rows.append(
+        Ratio(
+            "power n=196 d=2048 p=1/2",
+            "torch.linalg.eigh of A",
+            lambda: ops.power(res),
+            lambda: torch.linalg.eigh(A),
+            1 / 25,
+        )
+    )
+    return rows
+
+
+def torch_memories() -> list[Memory]:
+    import torch
+
+    from demopool.torch import GammaDemocraticPool
+
+    ops = dp.backend("torch:cpu")
+    X, a = torch.rand(8, 196, 2048), torch.rand(8, 196)
+    ready = ops.prepare(dp.hashes(2048, 8192))
+    long = torch.rand(1, 12544, 64, requires_grad=True)
+
+    def forward_and_backward(T: int) -> Call:
+        pool = GammaDemocraticPool(iterations=T, route="matrix-free")
+
+        def step() -> None:
+            long.grad = None
+            pool(long).square().sum().backward()
+
+        return step
+
+    return [
+        Memory("sketched pooling b=8 n=196 d=2048", lambda: ops.pool_sketch(X, ready, a), 20),
+        Memory("democratic with backward n=12544 d=64 T=10", forward_and_backward(10), 40),
+        Memory("democratic with backward n=12544 d=64 T=100", forward_and_backward(100), 40),
+    ]
+
+
+JOBS = {"numpy:cpu": (numpy_ratios, numpy_memories), "torch:cpu": (torch_ratios, torch_memories)}
+
+
 def main() -> int:
     console = Console()
+    wanted = sys.argv[1:] or [name for name in JOBS if dp.registry.probe(name).state == "ok"]
+    for backend in wanted:
+        if backend not in JOBS:
+            console.print(f"There are no ratios for {backend}; there are for {', '.join(JOBS)}.")
+            return 2
     busy = busy_share()
     if busy is not None and busy > BUSY:
         console.print(f"Warning: others use {busy:.0%} of the cores; these ratios will not hold.")
-    table = Table(title="numpy:cpu, float32")
+    if len(wanted) == 1:
+        _measure(wanted[0], console)
+        return 0
+    # Each in a process of its own: the threads of OpenBLAS spin on, and slow torch down.
+    for backend in wanted:
+        subprocess.run([sys.executable, "-m", "tools.ratios", backend], check=True)
+    return 0
+
+
+def _measure(backend: str, console: Console) -> None:
+    ratios, memories = JOBS[backend]
+    table = Table(title=f"{backend}, float32")
     for heading in ("job", "against", "ratio", "spread", "bar", ""):
         table.add_column(
             heading, justify="right" if heading in ("ratio", "spread", "bar") else "left"
@@ -150,7 +244,6 @@ def main() -> int:
     console.print("ratio: ours / baseline, median of alternating turns; spread: quartiles")
     if missed:
         console.print(f"{missed} missed; were the cores idle, and do they share a cache?")
-    return 0
 
 
 def _quartiles(ours: Call, theirs: Call) -> tuple[float, float, float]:

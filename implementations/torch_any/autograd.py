@@ -33,18 +33,19 @@ class Sinkhorn(torch.autograd.Function):
         for images in tensors.chunks(X, sinkhorn.image_bytes(X, route)):
             c = tensors.range_factor(images)
             K = sinkhorn.kernel(images * c, order, route)
-            a, way = sinkhorn.forward(K, gamma, tau, iterations)
+            keep = backward == "unrolled"
+            a, way = sinkhorn.forward(K, gamma, tau, iterations, keep=keep)
             found.append((a * _back(c, gamma, tau, iterations, order), way))
-        a = torch.cat([a for a, _ in found])
-        if backward == "implicit" or iterations == 0:
-            return a, a.new_empty((*a.shape, 0))
-        return a, torch.cat([torch.stack(way, dim=-1) for _, way in found])
+        if len(found) == 1:
+            return found[0]
+        return torch.cat([a for a, _ in found]), torch.cat([way for _, way in found])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         X, *ctx.settings = inputs
         ctx.save_for_backward(X, *output)
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # not a zero for every number of the way
 
     @staticmethod
     @once_differentiable
@@ -64,7 +65,7 @@ class Sinkhorn(torch.autograd.Function):
                 in_range = weights / _back(c, gamma, tau, iterations, order)
                 pairs = sinkhorn.implicit(K, gamma, in_range, w)
             else:
-                pairs = sinkhorn.unrolled(K, gamma, tau, list(steps.unbind(-1)), w)
+                pairs = sinkhorn.unrolled(K, gamma, tau, steps, w)
             found.append(K.pull_back(pairs) * c)
         return torch.cat(found), *nothing
 
@@ -197,6 +198,7 @@ class Power(torch.autograd.Function):
         ctx.k = hashes.pop() if hashes else None
         ctx.save_for_backward(X, *output[1:], *hashes)
         ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     @once_differentiable

@@ -45,7 +45,7 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
     if differentiable:
         K = G.square() if order == 2 else G.relu()
     else:
-        K = G.square_() if order == 2 else G.relu_()
+        K = G.mul_(G) if order == 2 else G.relu_()
 
     def pull_back(pairs: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
         q, a = (torch.stack(vectors, dim=-2) for vectors in zip(*pairs, strict=True))
@@ -61,11 +61,16 @@ def matrix_free_kernel(X: Tensor) -> Kernel:
     squared_norms = X.square().sum(dim=-1)
     absent = squared_norms == 0
 
+    # One buffer for all iterations, where it may be written to: large temporaries between the small
+    # vectors that are kept would leave holes in the memory, and at T = 100 ten times its size.
+    scratch = torch.empty_like(X) if tensors.in_place_on_cpu(X) else None
+
     def through_moment(v: Tensor) -> Tensor:
-        return X @ ((X * v.unsqueeze(-1)).mT @ X)
+        moment = torch.mul(X, v.unsqueeze(-1), out=scratch).mT @ X
+        return torch.matmul(X, moment, out=scratch)
 
     def along_rows(Y: Tensor) -> Tensor:
-        return (Y * X).sum(dim=-1)
+        return torch.mul(Y, X, out=scratch).sum(dim=-1)
 
     by_moment = along_rows(through_moment(torch.ones_like(squared_norms)))
     alignment = torch.where(absent, torch.inf, by_moment / squared_norms)
@@ -82,9 +87,11 @@ def matrix_free_kernel(X: Tensor) -> Kernel:
 
     def pull_back(pairs: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
         gradient = torch.zeros_like(X)
+        into = gradient if scratch is not None else None
         for q, a in pairs:
-            gradient += 2 * q.unsqueeze(-1) * through_moment(a)
-            gradient += 2 * a.unsqueeze(-1) * through_moment(q)
+            for one, other in ((q, a), (a, q)):
+                part = (one.unsqueeze(-1), through_moment(other))
+                gradient = torch.addcmul(gradient, *part, value=2, out=into)
         return gradient
 
     row_sums = corrected(by_moment, torch.ones_like(squared_norms))
@@ -103,29 +110,40 @@ def image_bytes(X: Tensor, route: str) -> int:
     return n * (n if route == "dense" else d) * X.element_size()
 
 
-def forward(K: Kernel, gamma: float, tau: float, iterations: int) -> tuple[Tensor, list[Tensor]]:
-    """The weights, 0 for absent rows, and the T vectors on the way to them."""
+def forward(
+    K: Kernel, gamma: float, tau: float, iterations: int, *, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """The weights, 0 for absent rows, and the T vectors on the way to them, ``(images, T, n)``."""
     Ka = _present(K.row_sums, K)
     target = Ka**gamma
     a = torch.ones_like(Ka)
-    way = []
+    kept = iterations if keep else 0
+    images, n = Ka.shape
+    # In one piece from the start: kept one by one they would be there twice when put together.
+    way = Ka.new_empty((images, kept, n)) if tensors.in_place_on_cpu(Ka) else None
+    vectors: list[Tensor] = []
     for iteration in range(iterations):
-        way.append(a)
+        if way is None:
+            vectors.append(a)
+        elif keep:
+            way[:, iteration] = a
         if iteration:
             Ka = _present(K.times(a), K)
         a = a * (a * Ka / target) ** -tau
+    if way is None:
+        way = torch.stack(vectors[:kept], dim=-2) if kept else Ka.new_empty((images, 0, n))
     return a.masked_fill(K.absent, 0), way
 
 
 def unrolled(
-    K: Kernel, gamma: float, tau: float, way: list[Tensor], w: Tensor
+    K: Kernel, gamma: float, tau: float, way: Tensor, w: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The pairs (q, a) of the derivative by K; ``w`` is the derivative by log a at the end."""
     by_target = torch.zeros_like(w)
     ones = torch.ones_like(w)
     row_sums = _present(K.row_sums, K)
-    for iteration in reversed(range(len(way))):
-        a = way[iteration]
+    for iteration in reversed(range(way.shape[-2])):
+        a = way[:, iteration]
         by_target = by_target + tau * w
         if iteration == 0:
             # a = 1 here as for the target: one pair for both.

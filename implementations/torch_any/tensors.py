@@ -103,8 +103,8 @@ def in_place_on_cpu(X: Tensor) -> bool:
     """Whether parts of tensors may be written to: eagerly, and where that is faster."""
     if X.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    # Neither a tensor that only has a shape, nor one that vmap has given another axis.
-    return type(X) is Tensor and not torch._C._functorch.is_batchedtensor(X)
+    # Neither a tensor that only has a shape, nor one that vmap or grad has wrapped.
+    return type(X) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(X)
 
 
 def chunks(X: Tensor, bytes_per_image: int) -> tuple[Tensor, ...]:

@@ -36,6 +36,8 @@ from demopool.errors import BackendUnavailable, InvalidInput, Unsupported
 from demopool.vocabulary import State
 
 THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA"))
+FULL_PRECISION = {"NVIDIA_TF32_OVERRIDE": "0"}
+"""float32 on a GPU means float32 in every library, whatever its own switch says."""
 START_SECONDS = 60.0  # for the interpreter to come up; no request pays for it
 REAP_SECONDS = 5.0  # a killed process is gone at once, unless a driver holds it
 STACK_SECONDS = 1.0  # for a worker that hangs to write where
@@ -62,7 +64,7 @@ def thread_environment(threads: int) -> dict[str, str]:
     """The variables that give every library this number of threads."""
     if threads < 1:
         raise InvalidInput(f"threads must be 1 or more; got {threads}.")
-    return dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return dict.fromkeys(THREAD_VARIABLES, str(threads)) | FULL_PRECISION
 
 
 class Worker:

@@ -1,0 +1,387 @@
+"""Tensors: derivatives, modules, and what torch does to functions (compile, export, vmap)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import demopool as dp  # noqa: E402
+from demopool.conformance import features  # noqa: E402
+from demopool.errors import InvalidInput  # noqa: E402
+from demopool.torch import (  # noqa: E402
+    GammaDemocraticPool,
+    MatrixPowerPool,
+    SecondOrderPool,
+    SketchedDemocraticPool,
+)
+from demopool.vocabulary import DESCRIPTORS  # noqa: E402
+
+Tensor = Any
+Call = Callable[..., Tensor]
+OPS = dp.backend("torch:cpu")
+HASHES = OPS.prepare(dp.hashes(5, 16))
+FACTORED = ("eigh", "gram", "svd")
+ROOTS = ("newton", "newton-schulz", "polar")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _features(*shape: int, dtype: Any = None) -> Tensor:
+    return torch.randn(*shape, dtype=dtype or torch.float64, requires_grad=True)
+
+
+def _differentiable() -> Iterator[tuple[str, Call, tuple[Tensor, ...]]]:
+    """Every operation and route where the derivative exists: X has full rank, no kernel is at 0."""
+    torch.manual_seed(0)
+    a = torch.rand(2, 7, dtype=torch.float64, requires_grad=True)
+    for route in ("dense", "matrix-free"):
+        for gamma, T in ((0.0, 10), (0.5, 1), (0.5, 10), (1.0, 3), (0.3, 0)):
+
+            def weights(X: Tensor, route: str = route, gamma: float = gamma, T: int = T) -> Tensor:
+                return OPS.weights(X, gamma=gamma, tau=0.4, iterations=T, route=route)
+
+            yield f"weights {route} gamma={gamma} T={T}", weights, (_features(2, 7, 5),)
+    positive = torch.rand(2, 6, 4, dtype=torch.float64, requires_grad=True)
+    yield "weights of order 1", lambda X: OPS.weights(X, order=1), (positive,)
+    yield "pool", OPS.pool, (_features(2, 7, 5), a)
+    yield "pool of order 1", lambda X, a: OPS.pool(X, a, order=1), (_features(2, 7, 5), a)
+    yield "sum", OPS.pool, (_features(2, 7, 5),)
+    yield "sketch", lambda X: OPS.sketch(X, HASHES), (_features(2, 3, 5),)
+    for route in ("fft", "moment"):
+
+        def pool_sketch(X: Tensor, a: Tensor | None = None, route: str = route) -> Tensor:
+            return OPS.pool_sketch(X, HASHES, a, route=route)
+
+        yield f"pool_sketch {route}", pool_sketch, (_features(2, 7, 5), a)
+        yield f"sum sketched {route}", pool_sketch, (_features(2, 7, 5),)
+    for p in (0.3, 0.5, 1.0):
+        for name in (*FACTORED, *(ROOTS if p == 0.5 else ())):
+
+            def power(X: Tensor, p: float = p, name: str = name) -> Tensor:
+                return OPS.power(X, p=p, route=name)
+
+            yield f"power {name} p={p}", power, (_features(2, 9, 5),)
+            if name in FACTORED:
+                yield f"power {name} p={p}, n < d", power, (_features(2, 3, 5),)
+            for how in ("fft", "moment") if name in FACTORED else ("moment",):
+
+                def power_sketch(X: Tensor, p: float = p, by: str = f"{name}+{how}") -> Tensor:
+                    return OPS.power_sketch(X, HASHES, p=p, route=by)
+
+                yield f"power_sketch {name}+{how} p={p}", power_sketch, (_features(2, 9, 5),)
+    for kind in ("signed-sqrt-l2", "l2", "none"):
+        for axes in (1, 2):
+
+            def normalize(v: Tensor, kind: str = kind, axes: int = axes) -> Tensor:
+                return OPS.normalize(v, kind=kind, axes=axes)
+
+            yield f"normalize {kind} over {axes}", normalize, (_features(2, 3, 4),)
+    for descriptor in DESCRIPTORS:
+
+        def describe(X: Tensor, descriptor: str = descriptor) -> Tensor:
+            return dp.describe(X, descriptor, k=16, iterations=4)
+
+        yield f"describe {descriptor}", describe, (_features(2, 9, 5),)
+
+
+CASES = list(_differentiable())
+
+
+@pytest.mark.parametrize(("name", "call", "inputs"), CASES, ids=[case[0] for case in CASES])
+def test_derivatives_are_those_of_the_function(
+    name: str, call: Call, inputs: tuple[Tensor, ...]
+) -> None:
+    assert torch.autograd.gradcheck(call, inputs, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "call", "inputs"), CASES, ids=[case[0] for case in CASES])
+def test_float32_derivatives_follow_float64(
+    name: str, call: Call, inputs: tuple[Tensor, ...]
+) -> None:
+    gradients = []
+    for dtype in (torch.float64, torch.float32):
+        given = [x.detach().to(dtype).requires_grad_() for x in inputs]
+        y = call(*given)
+        direction = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape)
+        # Weights with gamma = 1 or T = 0 are constants, and have no gradient at all.
+        y.backward(direction.to(dtype))
+        gradients.append([x.grad.double() for x in given])
+        assert all(x.grad.dtype == dtype for x in given)
+    for exact, rounded in zip(*gradients, strict=True):
+        scale = exact.abs().max()
+        # The condition of these small random problems is up to a few hundred, of powers its square.
+        assert (rounded - exact).abs().max() <= 2e-3 * scale
+
+
+def test_the_gradient_of_the_target_is_not_left_out() -> None:
+    """With (K 1)^gamma taken for a constant, the gradient would be another."""
+    X = _features(1, 8, 5)
+    a = OPS.weights(X, gamma=0.7, iterations=6)
+    direction = torch.randn_like(a)
+    (ours,) = torch.autograd.grad(a, X, direction)
+    K = (X @ X.mT).square()
+    target = K.sum(-1).detach() ** 0.7
+    plain = torch.ones_like(a)
+    for _ in range(6):
+        plain = plain / (plain * (K @ plain.unsqueeze(-1)).squeeze(-1) / target) ** 0.5
+    (detached,) = torch.autograd.grad(plain, X, direction)
+    assert (ours - detached).abs().max() > 0.1 * ours.abs().max()
+
+
+@pytest.mark.parametrize("route", ["dense", "matrix-free"])
+def test_implicit_derivative_is_that_of_the_converged_iteration(route: str) -> None:
+    X = torch.rand(2, 12, 6, dtype=torch.float64)
+    found = []
+    for backward in ("unrolled", "implicit"):
+        given = X.clone().requires_grad_()
+        pool = GammaDemocraticPool(gamma=0.3, iterations=60, route=route, backward=backward)
+        y = pool(given)
+        y.backward(torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape))
+        found.append(given.grad)
+    assert (found[0] - found[1]).abs().max() <= 1e-9 * found[0].abs().max()
+
+
+def test_backward_of_many_features_is_lean() -> None:
+    """n = 12544, d = 64: K would be 630 MB; plain autograd keeps 122 MB at T = 10, 950 at 100.
+
+    In a process of its own: what a long test run leaves in the heap would count.
+    """
+    program = """
+import torch
+from demopool.measurement.memory import peak_host_bytes
+from demopool.torch import GammaDemocraticPool
+torch.set_num_threads(1)
+X = torch.rand(1, 12544, 64, requires_grad=True)
+for T in (10, 100):
+    pool = GammaDemocraticPool(iterations=T, route="matrix-free")
+    def step():
+        X.grad = None
+        pool(X).square().sum().backward()
+    step()
+    print(min(peak_host_bytes(step) or 0 for _ in range(3)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    at_10, at_100 = (int(line) / 1e6 for line in done.stdout.split())
+    assert at_100 < 40
+    assert at_100 - at_10 < 7
+
+
+def test_gradients_are_finite_where_the_derivative_does_not_exist() -> None:
+    """Repeated and vanishing eigenvalues, zero rows, zero entries, all zeros."""
+    same = torch.ones(1, 6, 4, dtype=torch.float64)
+    eye = torch.eye(4, dtype=torch.float64).repeat(1, 2, 1)
+    zero = torch.zeros(1, 6, 4, dtype=torch.float64)
+    some = torch.rand(1, 6, 4, dtype=torch.float64)
+    some[:, 2:4] = 0
+    for X in (same, eye, zero, some):
+        for descriptor in DESCRIPTORS:
+            for route in dp.routes.descriptor_routes(descriptor):
+                if "newton" in route and "schulz" not in route:
+                    continue  # it inverts A
+                given = X.clone().requires_grad_()
+                y = dp.describe(given, descriptor, k=16, route=route, zero_rows="ignore")
+                y.sum().backward()
+                assert torch.isfinite(given.grad).all(), (descriptor, route)
+                assert torch.isfinite(y).all()
+
+
+MODULES: dict[str, Callable[[], Any]] = {
+    "sum": SecondOrderPool,
+    "democratic": GammaDemocraticPool,
+    "matrix-free": lambda: GammaDemocraticPool(route="matrix-free"),
+    "implicit": lambda: GammaDemocraticPool(iterations=60, backward="implicit"),
+    "sketched": lambda: SketchedDemocraticPool(24, k=64),
+    "sketched by fft": lambda: SketchedDemocraticPool(24, k=64, sketch="fft"),
+    "power": MatrixPowerPool,
+    "power by svd": lambda: MatrixPowerPool(route="svd"),
+    "power by gram": lambda: MatrixPowerPool(0.3, route="gram"),
+    "power by polar": lambda: MatrixPowerPool(route="polar"),
+}
+each_module = pytest.mark.parametrize("name", MODULES)
+
+
+def _gradient(call: Call, x: Tensor) -> tuple[Tensor, Tensor]:
+    given = x.clone().requires_grad_()
+    y = call(given)
+    (gradient,) = torch.autograd.grad(y, given, torch.linspace(-1, 1, y.numel()).reshape(y.shape))
+    return y, gradient
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
+
+
+@each_module
+def test_conv_maps_and_features_give_the_same(name: str) -> None:
+    maps = torch.rand(3, 24, 5, 6)
+    module = MODULES[name]()
+    assert torch.equal(module(maps), module(maps.flatten(2).mT))
+    with pytest.raises(InvalidInput, match=r"\(B, C, H, W\) or \(B, n, d\)"):
+        module(maps[0, 0])
+
+
+@each_module
+def test_modules_give_what_describe_gives(name: str) -> None:
+    X = torch.rand(3, 30, 24)
+    module = MODULES[name]()
+    descriptor = {"sum": "sum", "sk": "sketched-democratic", "po": "power"}
+    kind = next((d for start, d in descriptor.items() if name.startswith(start)), "democratic")
+    options = {"p": module.p} if kind == "power" else {"k": 64}
+    options |= {"iterations": module.iterations} if hasattr(module, "iterations") else {}
+    assert _close(module(X), dp.describe(X, kind, **options))
+
+
+# Dynamo makes an instance of the class, which torch itself warns of.
+@pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'>")
+@each_module
+def test_one_graph(name: str) -> None:
+    torch._dynamo.reset()
+    maps = torch.rand(2, 24, 13, 12)
+    module = MODULES[name]()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for found, expected in zip(_gradient(compiled, maps), _gradient(module, maps), strict=True):
+        assert _close(found, expected)
+
+
+@each_module
+def test_export(name: str) -> None:
+    maps = torch.rand(2, 24, 5, 6)
+    module = MODULES[name]().eval()
+    exported = torch.export.export(module, (maps,)).module()
+    assert _close(exported(maps), module(maps))
+
+
+@each_module
+def test_vmap_and_grad(name: str) -> None:
+    maps = torch.rand(3, 24, 13, 12)
+    module = MODULES[name]()
+    stacked = torch.func.vmap(module)(torch.stack([maps, 2 * maps]))
+    assert _close(stacked[1], module(2 * maps))
+
+    def one(x: Tensor) -> Tensor:
+        return module(x.unsqueeze(0))[0, :3].sum()
+
+    per_image = torch.func.vmap(torch.func.grad(one))(maps)
+    given = maps.clone().requires_grad_()
+    module(given)[:, :3].sum().backward()
+    assert _close(per_image, given.grad)
+
+
+@each_module
+def test_autocast_keeps_the_work_in_float32(name: str) -> None:
+    maps = torch.rand(2, 24, 5, 6)
+    module = MODULES[name]()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module(maps)
+        given = maps.clone().requires_grad_()
+        total = module(given).sum()
+    total.backward()
+    assert y.dtype == torch.float32
+    assert torch.equal(y, module(maps))
+    expected = maps.clone().requires_grad_()
+    module(expected).sum().backward()
+    assert torch.equal(given.grad, expected.grad)
+    half = module(maps.bfloat16())
+    assert half.dtype == torch.float32
+
+
+@each_module
+def test_state_and_description(name: str) -> None:
+    module = MODULES[name]()
+    again = MODULES[name]()
+    again.load_state_dict(module.state_dict())
+    assert "normalize='signed-sqrt-l2'" in repr(module)
+    if name.startswith("sketched"):
+        assert {"h1", "h2", "s1", "s2"} <= set(module.state_dict())
+        other = SketchedDemocraticPool(24, k=64, seed=1)
+        other.load_state_dict(module.state_dict())
+        X = torch.rand(1, 9, 24)
+        assert torch.equal(other(X), SketchedDemocraticPool(24, k=64)(X))
+
+
+def test_zero_rows_are_ignored() -> None:
+    X = torch.rand(2, 10, 24)
+    padded = torch.cat([X, torch.zeros(2, 3, 24)], dim=1)
+    for make in MODULES.values():
+        assert _close(make()(padded), make()(X))
+
+
+def test_wrong_settings() -> None:
+    for call, sentence in (
+        (lambda: GammaDemocraticPool(gamma=2), "gamma"),
+        (lambda: GammaDemocraticPool(route="fft"), "route must be auto, dense or matrix-free"),
+        (lambda: GammaDemocraticPool(backward="none"), "backward must be one of"),
+        (lambda: MatrixPowerPool(0.3, route="polar"), "p = 0.5 only"),
+        (lambda: MatrixPowerPool(route="dense"), "route must be one of"),
+        (lambda: SketchedDemocraticPool(24, sketch="x"), "sketch must be auto"),
+        (lambda: SketchedDemocraticPool(24)(torch.rand(1, 5, 8)), "24 channels"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            call()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_real_features_give_finite_gradients(name: str) -> None:
+    real = features.make("VGG-16 at 224 px", "float32")
+    X = torch.from_numpy(np.array(real)).reshape(-1, *real.shape[-2:])
+    d = X.shape[-1]
+    makers = {
+        "sketched": lambda: SketchedDemocraticPool(d),
+        "sketched by fft": lambda: SketchedDemocraticPool(d, sketch="fft"),
+    }
+    module = makers.get(name, MODULES[name])()
+    y, gradient = _gradient(module, X)
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(gradient).all()
+    assert gradient.abs().max() > 0
+
+
+def test_tensors_stay_in_torch() -> None:
+    X = torch.rand(2, 9, 5, requires_grad=True)
+    y = dp.describe(X, "democratic")
+    assert isinstance(y, torch.Tensor)
+    assert y.requires_grad
+    with pytest.raises(InvalidInput, match="cannot leave torch"):
+        dp.describe(X, "democratic", backend="numpy:cpu")
+    detached = dp.describe(X.detach(), "democratic", backend="numpy:cpu")
+    assert isinstance(detached, torch.Tensor)
+    assert _close(detached, y.detach())
+    maps = torch.rand(2, 5, 3, 3)
+    assert _close(
+        dp.describe(maps, "power", layout="nchw"), dp.describe(maps.flatten(2).mT, "power")
+    )
+    from_numpy = dp.describe(X.detach().numpy(), "democratic", backend="torch:cpu")
+    assert isinstance(from_numpy, np.ndarray)
+    assert np.allclose(from_numpy, y.detach().numpy(), atol=1e-6)
+
+
+def test_dlpack_in_and_out() -> None:
+    X = np.random.default_rng(0).random((2, 9, 5), dtype=np.float32)
+    tensor = torch.from_dlpack(X)
+    assert tensor.data_ptr() == X.ctypes.data
+    y = OPS.pool(tensor)
+    assert np.shares_memory(np.from_dlpack(y), y.numpy())
+
+
+def test_arrays_are_views_where_they_can_be() -> None:
+    X = np.ones((3, 4), np.float32)
+    assert OPS.asarray(X).data_ptr() == X.ctypes.data
+    assert OPS.asarray(X[::-1]).tolist() == X[::-1].tolist()
+    X.flags.writeable = False
+    assert OPS.asarray(X).data_ptr() != X.ctypes.data
