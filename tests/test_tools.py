@@ -148,7 +148,7 @@ def test_other_threads_and_folder_in_a_copy_of_the_configuration(
     changed = Config.load(str(bench.config_with(threads=16, folder="elsewhere")))
     variables = changed.matrix["env_nobuild"]
     assert variables.pop("NVIDIA_TF32_OVERRIDE") == ["0"]
-    assert variables == dict.fromkeys(THREAD_VARIABLES, ["16"])
+    assert variables == {name: ["16"] for name in THREAD_VARIABLES}
     assert changed.results_dir == ".asv/elsewhere"
     plain = Config.load(str(tmp_path / "asv.conf.json"))
     assert plain.environment_type == changed.environment_type == "borrowed"
