@@ -32,10 +32,11 @@ lint: install  ## formatter check, linter and type check
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p demopool
 
-# One BLAS thread: the threads of OpenBLAS spin while they wait, and on a busy machine a minute of
+# One thread: those of OpenBLAS and OpenMP spin while they wait, and on a busy machine a minute of
 # tests becomes ten. What needs more threads in a test asks for them there.
 unit: install  ## the tests alone
-	OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} $(BIN)/python -m pytest
+	OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
+	  $(BIN)/python -m pytest
 
 suite: install  ## every benchmark class once, on its smallest case, so that the suite cannot rot
 	@$(BIN)/python -m tools.check_suite
