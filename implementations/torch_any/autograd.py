@@ -50,10 +50,12 @@ class Sinkhorn(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     @tensors.in_full_precision
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         X, a, way = ctx.saved_tensors
         gamma, tau, iterations, order, route, backward = ctx.settings
         nothing = (None,) * len(ctx.settings)
+        if gradient is None:  # nobody used the weights
+            return None, *nothing
         if iterations == 0 or gamma == 1:
             return torch.zeros_like(X), *nothing
         found = []
@@ -203,7 +205,10 @@ class Power(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     @tensors.in_full_precision
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        nothing = (None,) * (3 if ctx.k is None else 8)
+        if gradient is None:  # nobody used the result
+            return None, *nothing
         X, values, V, kept, *hashes = ctx.saved_tensors
         if ctx.k is not None:
             gradient = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
@@ -215,7 +220,6 @@ class Power(torch.autograd.Function):
         across = spectra.powers(values, kept, ctx.p - 1).unsqueeze(-1)
         by_A = ((differences - across) * (VS @ V)) @ V.mT + across * VS
         XV = torch.where(kept.unsqueeze(-2), X @ V, 0.0)
-        nothing = (None,) * (3 if ctx.k is None else 8)
         return 2 * (XV @ by_A), *nothing
 
 

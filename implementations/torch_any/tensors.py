@@ -33,8 +33,8 @@ def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def without_autocast(*arguments: Any, **options: Any) -> Any:
-        device = next(a.device.type for a in arguments if isinstance(a, Tensor))
-        with torch.autocast(device, enabled=False):
+        devices = [a.device.type for a in arguments if isinstance(a, Tensor)]
+        with torch.autocast(devices[0] if devices else "cpu", enabled=False):
             return function(*arguments, **options)
 
     return without_autocast

@@ -1,0 +1,1 @@
+"""Scripts to run and to read: each is complete in its own file."""
