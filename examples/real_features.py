@@ -3,10 +3,11 @@
     python examples/real_features.py                   # a few seconds on one core
     python examples/real_features.py --pool power      # another pooling
 
-The package ships conv5_3 features of two images: 14 x 14 positions of 512 numbers each. A *bag* is
-a few positions of one image, and the question is which image it comes from. Features go through a
-learnable 1 x 1 projection to 32 numbers, the pooling, and a linear layer; the projection learns
-only by what comes back through the pooling.
+The package ships conv5_3 features of two images: 14 x 14 positions of 512 numbers each. One
+position is enough to tell them apart, so a *bag* mixes them: 7 positions of one image, 3 of the
+other, and the question is which has more. Features go through a learnable 1 x 1 projection to 32
+numbers, the pooling, and a linear layer; the projection learns only by what comes back through the
+pooling.
 
 Bags to learn from are of the left half of each image, bags to be judged on of the right half. No
 feature is in both, but features of conv5_3 look far around themselves, so the halves share pixels.
@@ -33,8 +34,8 @@ from demopool.torch import (
 
 SIDE = 14
 """Positions on a side of a feature map."""
-BAG = 4
-"""Positions in a bag: few, since a whole image is too easy to tell."""
+MORE, FEWER = 7, 3
+"""Positions in a bag of the image that is asked for, and of the other one."""
 BATCH, TEST = 32, 500
 """Bags per step, bags to be judged on."""
 CHANNELS = 32
@@ -60,10 +61,11 @@ def halves() -> tuple[Tensor, Tensor]:
 
 
 def bags(X: Tensor, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Random positions of random images, ``(count, BAG, 512)``, and the image of each bag."""
-    images = rng.integers(len(X), size=count)
-    positions = np.stack([rng.choice(X.shape[1], size=BAG, replace=False) for _ in images])
-    return X[images[:, np.newaxis], positions], torch.from_numpy(images)
+    """Random features of both images, ``(count, MORE + FEWER, 512)``, and which image has more."""
+    images = rng.integers(2, size=count)
+    owners = np.where(np.arange(MORE + FEWER) < MORE, images[:, None], 1 - images[:, None])
+    positions = rng.integers(X.shape[1], size=owners.shape)
+    return X[owners, positions], torch.from_numpy(images)
 
 
 def network(pool: str, width: int) -> nn.Sequential:
@@ -120,7 +122,7 @@ def share_right(scores: Tensor, images: Tensor) -> float:
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the bags and the network.")
 @click.option("--every", type=click.IntRange(1), default=25, help="Steps between two lines.")
 def main(steps: int, pool: str, seed: int, every: int) -> None:
-    """Tell two images apart by a few VGG-16 features, learning through the pooling.
+    """Tell which of two images has more of a bag of VGG-16 features, learning through the pooling.
 
     The features ship with the package. A projection from 512 to 32 numbers is learned before the
     pooling and a linear layer after it; the judgement is on halves of the images not learned from.
