@@ -21,6 +21,7 @@ from collections.abc import Callable
 import click
 import numpy as np
 import torch
+from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
@@ -128,8 +129,8 @@ def main(steps: int, pool: str, seed: int, every: int) -> None:
     pooling and a linear layer after it; the judgement is on halves of the images not learned from.
     """
     recent: list[tuple[float, float]] = []
-    with Progress(transient=True) as progress:
-        progress.disable = not progress.console.is_terminal
+    console = Console(highlight=False)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(pool, total=steps)
 
         def report(step: int, loss: float, accuracy: float) -> None:
@@ -138,7 +139,7 @@ def main(steps: int, pool: str, seed: int, every: int) -> None:
             if step % every == 0 or step == steps:
                 loss, accuracy = np.mean(recent, axis=0)
                 recent.clear()
-                progress.console.print(f"step {step:4}   loss {loss:.3f}   accuracy {accuracy:.0%}")
+                console.print(f"step {step:4}   loss {loss:.3f}   accuracy {accuracy:.0%}")
 
         _, accuracy = train(steps, pool, seed, report)
     click.echo(f"{pool}: {accuracy:.1%} of {TEST} unseen bags are right; chance is {CHANCE:.0%}")

@@ -6,7 +6,8 @@
 A texture has no parts and no place: what tells it is which filters answer together, anywhere in the
 image. That is what ``sum over positions of x x^T`` holds. Every image here also has a patch of
 another texture at several times the contrast. Sum pooling counts a feature by its strength, so the
-patch shouts; democratic weights let every position speak about as loud.
+patch shouts; democratic weights bring the contributions closer together. A network trained end to
+end can learn to live with the patch: sum pooling starts slower here and catches up.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import click
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
@@ -196,8 +198,8 @@ def main(steps: int, pool: str, seed: int, every: int) -> None:
     --pool, with a few seeds, before you conclude anything from a difference.
     """
     recent: list[tuple[float, float]] = []
-    with Progress(transient=True) as progress:
-        progress.disable = not progress.console.is_terminal
+    console = Console(highlight=False)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(pool, total=steps)
 
         def report(step: int, loss: float, accuracy: float) -> None:
@@ -206,7 +208,7 @@ def main(steps: int, pool: str, seed: int, every: int) -> None:
             if step % every == 0 or step == steps:
                 loss, accuracy = np.mean(recent, axis=0)
                 recent.clear()
-                progress.console.print(f"step {step:4}   loss {loss:.3f}   accuracy {accuracy:.0%}")
+                console.print(f"step {step:4}   loss {loss:.3f}   accuracy {accuracy:.0%}")
 
         _, accuracy = train(steps, pool, seed, report)
     click.echo(f"{pool}: {accuracy:.1%} of {TEST} unseen images are right; chance is {CHANCE:.1%}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -44,15 +43,14 @@ def test_fifty_steps_learn(example: ModuleType, pool: str, watched: list[int]) -
     losses, accuracy = example.train(steps=STEPS, pool=pool, seed=0)
     assert len(losses) == len(watched) == STEPS
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
-    # Two standard deviations of guessing on 500 are 0.04.
+    # Two standard deviations of guessing on 500 are at most 0.045.
     assert accuracy > example.CHANCE + 0.15
 
 
 @pytest.mark.parametrize("example", [textures, real_features])
 def test_a_script_explains_itself(example: ModuleType, plain_environment: dict[str, str]) -> None:
-    script = str(Path(example.__file__ or ""))
     done = subprocess.run(
-        [sys.executable, script, "--help"],
+        [sys.executable, str(example.__file__), "--help"],
         capture_output=True,
         text=True,
         check=True,

@@ -2,7 +2,8 @@
 
 Each takes conv maps ``(B, C, H, W)`` or features ``(B, n, d)`` and gives descriptors ``(B, D)``.
 Rows of zeros, which rectified features can have, are ignored. No value is read back to the host, so
-nothing waits for a GPU and ``torch.compile(fullgraph=True)`` and ``torch.export`` see one graph.
+``torch.compile(fullgraph=True)`` and ``torch.export`` see one graph; only torch's own eigh and svd,
+in matrix powers by these routes, make a GPU wait.
 Under autocast they work in float32 and give float32.
 """
 
