@@ -43,9 +43,10 @@ namespace c10::impl { C10_REGISTER_GUARD_IMPL(CUDA, NoOpDeviceGuardImpl<DeviceTy
 # rows of one transform (with this k), rows of one scatter (d > 1024).
 IMAGES = ((1, 20, 300), (3, 300, 20), (3, 300, 300), (1, 20, 1100))
 K, CUDA = 4096, torch.device("cuda:0")
-# Where torch waits for the GPU, to see whether it succeeded: documented for eigh, svd and inv.
+# Where torch waits for the GPU, to see whether it succeeded: documented for eigh and svd (and for
+# inv, which is why newton takes inv_ex).
 SOLVER = {"eigh": "_linalg_eigh", "gram": "_linalg_eigh", "svd": "_linalg_svd"}
-SOLVER |= {"newton": "_linalg_check_errors"}
+SOLVER |= {"nobody": "_linalg_check_errors"}
 READING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 ROWS = [row for row in capabilities.table(("torch:cuda",)) if row.state is State.OK]
 KERNELS = [(row.operation, row.route, row.order, dtype) for row in ROWS for dtype in row.dtypes]

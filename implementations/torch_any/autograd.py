@@ -178,21 +178,23 @@ class Power(torch.autograd.Function):
     on its numerical range and S the symmetric derivative by A^p, the derivative by A is
     V (D * (V^T S V)) V^T plus the terms between range and null space, with D the divided
     differences of l^p. Those within the null space do not reach X, which has no part there.
+    Eigenvalues are those of c^2 A, in range; the powers of c put back what it took.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(X: Tensor, p: float, route: str, how: str, *hashes: Any) -> tuple[Tensor, ...]:
-        values, vectors, kept = spectra.BY_ROUTE[route](X)
-        factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
+        c = tensors.range_factor(X)
+        values, vectors, kept = spectra.BY_ROUTE[route](X * c)
+        factor = vectors * (spectra.powers(values, kept, p / 2).unsqueeze(-2) * c**-p)
         if how == "fft":
             result = sketching.pool_fft(factor.mT, PreparedHashes._make(hashes), None)
         else:
             result = tensors.symmetric_product(factor, factor.mT)
             if how == "moment":
                 result = sketching.sketch_of_matrices(result, PreparedHashes._make(hashes))
-        return result, values, vectors, kept
+        return result, c, values, vectors, kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -209,7 +211,7 @@ class Power(torch.autograd.Function):
         nothing = (None,) * (3 if ctx.k is None else 8)
         if gradient is None:  # nobody used the result
             return None, *nothing
-        X, values, V, kept, *hashes = ctx.saved_tensors
+        X, c, values, V, kept, *hashes = ctx.saved_tensors
         if ctx.k is not None:
             gradient = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
         S = (gradient + gradient.mT) / 2
@@ -219,8 +221,8 @@ class Power(torch.autograd.Function):
         differences = torch.where(both, _divided_differences(safe, ctx.p), 0.0)
         across = spectra.powers(values, kept, ctx.p - 1).unsqueeze(-1)
         by_A = ((differences - across) * (VS @ V)) @ V.mT + across * VS
-        XV = torch.where(kept.unsqueeze(-2), X @ V, 0.0)
-        return 2 * (XV @ by_A), *nothing
+        XV = torch.where(kept.unsqueeze(-2), (X * c) @ V, 0.0)
+        return 2 * c ** (1 - 2 * ctx.p) * (XV @ by_A), *nothing
 
 
 def _divided_differences(values: Tensor, p: float) -> Tensor:

@@ -20,9 +20,11 @@ from .sketching import PreparedHashes
 
 
 def _inverse(M: Tensor) -> Tensor:
-    # Batched inverses are wrong on CPU for d >= 256 with two threads (pytorch issue 142815).
-    if M.device.type != "cpu" or M.dim() == 2:
+    if M.device.type != "cpu":
+        return torch.linalg.inv_ex(M).inverse  # inv would wait to see whether M is singular
+    if M.dim() == 2:
         return torch.linalg.inv(M)
+    # Batched inverses are wrong on CPU for d >= 256 with two threads (pytorch issue 142815).
     flat = M.reshape(-1, *M.shape[-2:])
     inverses = [torch.linalg.inv(matrix) for matrix in flat.unbind(0)]
     return torch.stack(inverses).reshape(M.shape) if inverses else M
@@ -47,8 +49,7 @@ def _power_of_features(route: str) -> Callable[..., Tensor]:
     def power(X: Tensor, *, p: float) -> Tensor:
         images = tensors.as_images(X)
         if route in spectra.BY_ROUTE:
-            c = tensors.range_factor(images)
-            Z = Power.apply(images * c, p, route, "matrix")[0] * torch.pow(c, -2 * p)
+            Z = Power.apply(images, p, route, "matrix")[0]
         else:
             Z = _ROOTS[route](Pool.apply(images, None))
         return Z.reshape(*X.shape[:-2], *Z.shape[1:])
@@ -78,8 +79,7 @@ def _sketch_of_power(route: str) -> Callable[..., Tensor]:
         here = hashes.to(X.device)
         images = tensors.as_images(X)
         if name in spectra.BY_ROUTE:
-            c = tensors.range_factor(images)
-            v = Power.apply(images * c, p, name, how, *here)[0] * torch.pow(c.squeeze(-1), -2 * p)
+            v = Power.apply(images, p, name, how, *here)[0]
         else:
             v = SketchMatrices.apply(OF_FEATURES[name](images, p=p), *here)
         return v.reshape(*X.shape[:-2], here.k)

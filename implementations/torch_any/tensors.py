@@ -1,7 +1,7 @@
 """What every torch kernel needs: working dtype, images, range, symmetric products.
 
 Nothing here or in the kernels reads a value back: shapes decide everything, and ``torch.compile``
-sees one graph. A GPU waits for the host only inside torch's own eigh, svd and inv.
+sees one graph. A GPU waits for the host only inside torch's own eigh and svd.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 # Rows of a symmetric product that are made at once, each up to the diagonal: half the work of a
 # general product, less the cost of mirroring it.
-_BLOCK_ROWS, _MOST_BLOCKS = 128, 16
+_ROWS_IN_BATCH, _ROWS_ALONE = 128, 256
 
 # Images that a processor works on at once may need this much for their kernels.
 _WORK_BYTES = 24 * 2**20
@@ -81,14 +81,19 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     compiler, which cannot follow writes into parts of a matrix.
     """
     images, size = left.shape[:2]
-    if size <= _BLOCK_ROWS or not in_place_on_cpu(left):
+    if size <= _ROWS_IN_BATCH or not in_place_on_cpu(left):
         return left @ right
     result = _empty((images, size, size), left.dtype)
-    step = max(_BLOCK_ROWS, size // _MOST_BLOCKS)
-    for start in range(0, size, step):
-        stop = min(start + step, size)
-        # All images at once: each thread then works on images of its own.
-        result[:, start:stop, :stop] = left[:, start:stop] @ right[..., :stop]
+    rows = _ROWS_ALONE if images == 1 else _ROWS_IN_BATCH
+    for start in range(0, size, rows):
+        stop = min(start + rows, size)
+        block, others = left[:, start:stop], right[..., :stop]
+        if images == 1:
+            torch.mm(block[0], others[0], out=result[0, start:stop, :stop])
+        else:
+            # All images at once: each thread then works on images of its own. There `out` would
+            # be slower: torch multiplies images with gaps between their rows one by one.
+            result[:, start:stop, :stop] = block @ others
         result[:, :start, start:stop] = result[:, start:stop, :start].mT
     return result
 
