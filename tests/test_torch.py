@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import demopool as dp  # noqa: E402
 from demopool.conformance import features  # noqa: E402
-from demopool.errors import InvalidInput  # noqa: E402
+from demopool.errors import InvalidInput, Unsupported  # noqa: E402
 from demopool.torch import (  # noqa: E402
     GammaDemocraticPool,
     MatrixPowerPool,
@@ -78,12 +78,21 @@ def _differentiable() -> Iterator[tuple[str, Call, tuple[Tensor, ...]]]:
             yield f"power {name} p={p}", power, (_features(2, 9, 5),)
             if name in FACTORED:
                 yield f"power {name} p={p}, n < d", power, (_features(2, 3, 5),)
+                if p >= 0.5:  # below, differences are of the size of the step to the power 2p - 1
+                    yield f"power {name} p={p}, a dead channel", power, (_with_dead_channel(),)
             for how in ("fft", "moment") if name in FACTORED else ("moment",):
 
                 def power_sketch(X: Tensor, p: float = p, by: str = f"{name}+{how}") -> Tensor:
                     return OPS.power_sketch(X, HASHES, p=p, route=by)
 
                 yield f"power_sketch {name}+{how} p={p}", power_sketch, (_features(2, 9, 5),)
+        for d in (5, 130):
+            A = _features(1, 2 * d, d).detach()
+
+            def matrix_power(E: Tensor, p: float = p, A: Tensor = A.mT @ A) -> Tensor:
+                return OPS.matrix_power(A + E * E.mT, p=p, route="eigh")[..., :3, :3]
+
+            yield f"matrix_power p={p} d={d}", matrix_power, (_features(1, d, 1),)
     for kind in ("signed-sqrt-l2", "l2", "none"):
         for axes in (1, 2):
 
@@ -97,6 +106,14 @@ def _differentiable() -> Iterator[tuple[str, Call, tuple[Tensor, ...]]]:
             return dp.describe(X, descriptor, k=16, iterations=4)
 
         yield f"describe {descriptor}", describe, (_features(2, 9, 5),)
+
+
+def _with_dead_channel() -> Tensor:
+    """Rank deficient with n >= d: what couples range and null space counts. (Within the null space
+    there is no derivative, but ours, 0, is what differences to both sides give.)"""
+    X = torch.randn(1, 9, 5, dtype=torch.float64)
+    X[..., 4] = 0
+    return X.requires_grad_()
 
 
 CASES = list(_differentiable())
@@ -185,6 +202,58 @@ for T in (10, 100):
     assert at_100 - at_10 < 7
 
 
+def test_a_second_derivative_is_refused() -> None:
+    """Not silently wrong: torch sees the first one as a constant."""
+    for make in MODULES.values():
+        module = make()
+        x = torch.rand(2, 9, 24, requires_grad=True)
+        (gradient,) = torch.autograd.grad(module(x).sum(), x, create_graph=True)
+        with pytest.raises(Unsupported, match="differentiated once"):
+            gradient.square().sum().backward()
+    for twice in (
+        torch.func.jacrev(torch.func.jacrev(lambda x: module(x)[0, 1])),
+        torch.func.grad(lambda x: torch.func.grad(lambda x: module(x)[0, 1])(x).sum()),
+    ):
+        with pytest.raises(Unsupported, match="differentiated once"):
+            twice(torch.rand(1, 5, 24))
+
+
+def test_matrix_free_with_many_weak_rows_across_the_strong_ones() -> None:
+    """x^T M x is a difference of large numbers for them, and came out negative."""
+    Q = torch.linalg.qr(torch.randn(16, 16)).Q
+    strong, weak = torch.randn(2000, 2) @ Q[:2], torch.randn(200, 14) @ Q[2:]
+    for s in (1e-2, 1e-3, 1e-4, 1e-5):
+        X = torch.cat([strong, s * weak])
+        exact = OPS.weights(X.double(), route="dense")
+        found = OPS.weights(X, route="matrix-free")
+        assert ((found - exact) / exact).abs().max() < 1e-3
+        # Where values cannot be read back 64 rows are exact, the others at least not NaN.
+        in_a_graph = torch.func.vmap(GammaDemocraticPool(route="matrix-free").weights)(
+            X[None, None]
+        )
+        assert torch.isfinite(in_a_graph).all()
+
+
+def test_features_too_faint_to_square_twice_stay_out_of_the_way() -> None:
+    X = torch.tensor([[1.0, 0], [0, 1e-12], [0, 0]])
+    for route in ("dense", "matrix-free"):
+        weights = OPS.weights(X, route=route)
+        assert torch.isfinite(weights).all()
+        assert weights[2] == 0
+        assert np.isfinite(dp.backend("numpy:cpu").weights(X.numpy(), route=route)).all()
+
+
+def test_what_is_not_finite_shows_and_spoils_no_other_image() -> None:
+    for bad in (torch.nan, torch.inf):
+        for shape in ((2, 40, 8), (2, 8, 40)):
+            X = torch.rand(shape)
+            X[0, 1, 2] = bad
+            for route in FACTORED:
+                Z = OPS.power(X, route=route)
+                assert Z[0].isnan().any(), route
+                assert torch.allclose(Z[1], OPS.power(X[1], route=route), rtol=1e-3, atol=1e-4)
+
+
 def test_gradients_are_finite_where_the_derivative_does_not_exist() -> None:
     """Repeated and vanishing eigenvalues, zero rows, zero entries, all zeros."""
     same = torch.ones(1, 6, 4, dtype=torch.float64)
@@ -258,6 +327,7 @@ def test_one_graph(name: str) -> None:
     maps = torch.rand(2, 24, 13, 12)
     module = MODULES[name]()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    assert _close(compiled(maps), module(maps))  # nothing to differentiate: another graph
     for found, expected in zip(_gradient(compiled, maps), _gradient(module, maps), strict=True):
         assert _close(found, expected)
 
@@ -268,6 +338,38 @@ def test_export(name: str) -> None:
     module = MODULES[name]().eval()
     exported = torch.export.export(module, (maps,)).module()
     assert _close(exported(maps), module(maps))
+
+
+def test_exported_programs_take_any_number_of_images() -> None:
+    maps = torch.rand(4, 24, 5, 6)
+    for name in ("democratic", "sketched", "sketched by fft"):
+        module = MODULES[name]().eval()
+        shapes = ({0: torch.export.Dim("batch", min=2)},)
+        exported = torch.export.export(module, (maps,), dynamic_shapes=shapes).module()
+        assert _close(exported(maps[:2]), module(maps[:2]))
+
+
+@each_module
+def test_any_scale_gives_the_same(name: str) -> None:
+    X = torch.rand(1, 30, 24)
+    module = MODULES[name]()
+    for scale in (1e-20, 1e20):
+        assert _close(module(X * scale), module(X))
+
+
+def test_half_networks_name_the_dtype_they_want() -> None:
+    network = torch.nn.Sequential(SecondOrderPool(dtype=torch.bfloat16), torch.nn.Linear(36, 2))
+    assert network.bfloat16()(torch.rand(1, 5, 6).bfloat16()).dtype == torch.bfloat16
+    assert "dtype=torch.bfloat16" in repr(network)
+
+
+def test_jacobians() -> None:
+    def first(x: Tensor) -> Tensor:
+        return GammaDemocraticPool(route="matrix-free")(x)[0, :3]
+
+    x = torch.rand(1, 140, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad(first(x)[1], x)
+    assert _close(torch.func.jacrev(first)(x)[1], expected)
 
 
 @each_module
@@ -316,6 +418,9 @@ def test_state_and_description(name: str) -> None:
         other.load_state_dict(module.state_dict())
         X = torch.rand(1, 9, 24)
         assert torch.equal(other(X), SketchedDemocraticPool(24, k=64)(X))
+        assert "seed=0" in repr(other)
+        with pytest.raises(InvalidInput, match="k=64, this module k=32"):
+            SketchedDemocraticPool(24, k=32).load_state_dict(module.state_dict())
 
 
 def test_zero_rows_are_ignored() -> None:
@@ -334,6 +439,11 @@ def test_wrong_settings() -> None:
         (lambda: MatrixPowerPool(route="dense"), "route must be one of"),
         (lambda: SketchedDemocraticPool(24, sketch="x"), "sketch must be auto"),
         (lambda: SketchedDemocraticPool(24)(torch.rand(1, 5, 8)), "24 channels"),
+        (lambda: SketchedDemocraticPool(24.0), "channels must be a whole number"),
+        (lambda: SecondOrderPool()(torch.ones(1, 5, 8, dtype=torch.uint8)), "floating-point"),
+        (lambda: SecondOrderPool()(np.ones((1, 5, 8))), "must be a tensor"),
+        (lambda: SecondOrderPool(dtype=torch.int32), "floating-point dtype"),
+        (lambda: GammaDemocraticPool().weights(torch.rand(1, 8, 5, 5)), r"\(B, n, d\)"),
     ):
         with pytest.raises(InvalidInput, match=sentence):
             call()

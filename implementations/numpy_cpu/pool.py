@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-
-from . import blas
-from .blas import Array
+from demopool.implementations.shared import blas
+from demopool.implementations.shared.blas import Array
 
 # Weighted copies of the features are made in chunks of this size, never whole.
 _CHUNK_BYTES = 4 * 2**20

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from demopool.implementations.shared import blas
+from demopool.implementations.shared.blas import Array
 from scipy import fft
 
 from demopool.hashing import Hashes
 from demopool.measurement.fingerprint import usable_cores
 
-from . import blas
-from .blas import Array
 from .pool import weighted_outer
 
 # Sketches and their spectra exist for as many features at once as fit in here.

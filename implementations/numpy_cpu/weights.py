@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import frexp, inf, ldexp
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from demopool.implementations.shared.scaling import weights_factor
-
-from . import blas
-from .blas import Array
+from demopool.implementations.shared import blas, scaling
+from demopool.implementations.shared.blas import Array
 
 # Rows that the matrix-free route handles at once: few calls, and a block is still in the cache when
 # it is multiplied and reduced.
@@ -18,11 +15,6 @@ _BLOCK_BYTES = 2**20
 
 # Rows of the triangle that become kernel values at once: few calls, little beyond the diagonal.
 _KERNEL_ROWS = 1024
-
-# A largest squared norm in here can be squared once more, and summed, in float32, and leaves room
-# below for rows of 1e-8 times that norm.
-_SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40
-_MILD_LOW, _MILD_HIGH = 2.0**-16, 2.0**16
 
 # x^T M x is a difference of large numbers for a row that is nearly orthogonal to all stronger ones:
 # its rounding error, relative to the sum, is about eps over this share of what a row in a random
@@ -46,14 +38,8 @@ def dense(X: Array, *, gamma: float, tau: float, iterations: int, order: int) ->
     K = np.zeros((n, n), dtype=blas.working_dtype(X))
 
     def kernel_of(image: Array) -> _Kernel:
-        # The first row tells the scale, usually; the diagonal tells whether it did. Products are
-        # scaled after they are made, so features far from 1 are scaled first, in a copy.
-        c = _near_one(blas.norm(image[0]), image.dtype)
-        if _MILD_LOW < c < _MILD_HIGH:
-            squared_norms = blas.gram(image, K, scale=c * c).diagonal().copy()
-        if not (_MILD_LOW < c < _MILD_HIGH and _SAFE_LOW < squared_norms.max() < _SAFE_HIGH):
-            image, c = _into_range(image)
-            squared_norms = blas.gram(image, K).diagonal().copy()
+        c = scaling.gram_in_range(image, K)
+        squared_norms = K.diagonal().copy()
         for start in range(0, n, _KERNEL_ROWS):
             lower = K[start : start + _KERNEL_ROWS, : start + _KERNEL_ROWS]
             if order == 2:
@@ -75,8 +61,8 @@ def matrix_free(X: Array, *, gamma: float, tau: float, iterations: int, order: i
     def kernel_of(image: Array) -> _Kernel:
         with np.errstate(over="ignore", invalid="ignore"):
             squared_norms, c = np.vecdot(image, image), 1.0
-        if not _SAFE_LOW < squared_norms.max() < _SAFE_HIGH:
-            image, c = _into_range(image)
+        if not scaling.is_safe(squared_norms.max()):
+            image, c = scaling.into_range(image)
             squared_norms = np.vecdot(image, image)
 
         def by_moment(v: Array) -> Array:
@@ -122,7 +108,9 @@ def _weights(
     for index, image in blas.images(X):
         kernel = kernel_of(image)
         a = _sinkhorn(kernel, gamma, tau, iterations)
-        factor = weights_factor(kernel.c, gamma=gamma, tau=tau, iterations=iterations, order=order)
+        factor = scaling.weights_factor(
+            kernel.c, gamma=gamma, tau=tau, iterations=iterations, order=order
+        )
         # Zero rows keep their weight of zero.
         present = kernel.squared_norms != 0
         np.multiply(a, a.dtype.type(factor), out=weights[index], where=present)
@@ -132,29 +120,18 @@ def _weights(
 def _sinkhorn(kernel: _Kernel, gamma: float, tau: float, iterations: int) -> Array:
     """T products with K for T iterations: K 1 is needed for the target and serves the first one."""
     a = np.ones_like(kernel.squared_norms)
-    # A zero row has an empty row in K. Any positive number there keeps it away from the others.
-    absent = np.flatnonzero(kernel.squared_norms == 0)
+    # A row of zeros, or of less than the dtype can square twice, has an empty row in K. With a one
+    # there it keeps its weight of 1, away from the others.
+    empty = np.flatnonzero(kernel.row_sums == 0)
     Ka = kernel.row_sums
-    Ka[absent] = 1.0
+    Ka[empty] = 1.0
     target = Ka**gamma
     for iteration in range(iterations):
         if iteration:
             Ka = kernel.times(a)
-            Ka[absent] = 1.0
+            Ka[empty] = 1.0
         s = np.multiply(a, Ka, out=Ka)
         s /= target
         s **= tau
         a = a / s
     return a
-
-
-def _into_range(image: Array) -> tuple[Array, float]:
-    """A copy whose largest value is near 1, and the factor; zeros and NaN stay as they are."""
-    c = _near_one(max(float(image.max()), -float(image.min())), image.dtype)
-    return image * image.dtype.type(c), c
-
-
-def _near_one(size: float, dtype: Any) -> float:
-    """The power of two that brings ``size`` to between 1/2 and 1, or near it for subnormals."""
-    largest = -int(np.finfo(dtype).minexp)
-    return ldexp(1.0, min(-frexp(size)[1], largest)) if 0.0 < size < inf else 1.0

@@ -1,1 +1,1 @@
-"""Array-level code that several libraries share, written once on a namespace."""
+"""Code that several implementations share: on any array namespace, or on NumPy arrays."""

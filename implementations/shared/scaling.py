@@ -1,6 +1,17 @@
-"""The exact scale law of the weights, which lets every image be brought into range first."""
+"""Bringing features into a range where squares of products fit, and putting the scale back."""
 
-from math import inf
+from math import frexp, inf, ldexp
+from typing import Any
+
+import numpy as np
+
+from . import blas
+from .blas import Array
+
+# A largest squared norm in here can be squared once more, and summed, in float32, and leaves room
+# below for rows of 1e-8 times that norm.
+_SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40
+_MILD_LOW, _MILD_HIGH = 2.0**-16, 2.0**16
 
 
 def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
@@ -15,3 +26,36 @@ def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order
         return float(c**exponent)
     except OverflowError:
         return inf
+
+
+def gram_in_range(image: Array, out: Array) -> float:
+    """Lower triangle of the Gram matrix of c X, c the power of two that is returned.
+
+    The first row tells the scale, usually; the diagonal tells whether it did. Products are scaled
+    after they are made, so features far from 1 are scaled first, in a copy.
+    """
+    c = near_one(blas.norm(image[0]), image.dtype)
+    if _MILD_LOW < c < _MILD_HIGH:
+        blas.gram(image, out, scale=c * c)
+        if is_safe(out.diagonal().max()):
+            return c
+    image, c = into_range(image)
+    blas.gram(image, out)
+    return c
+
+
+def is_safe(largest_squared_norm: float) -> bool:
+    """Whether features of such norms can be worked with as they are."""
+    return bool(_SAFE_LOW < largest_squared_norm < _SAFE_HIGH)
+
+
+def into_range(image: Array) -> tuple[Array, float]:
+    """A copy whose largest value is near 1, and the factor; zeros and NaN stay as they are."""
+    c = near_one(max(float(image.max()), -float(image.min())), image.dtype)
+    return image * image.dtype.type(c), c
+
+
+def near_one(size: float, dtype: Any) -> float:
+    """The power of two that brings ``size`` to between 1/2 and 1, or near it for subnormals."""
+    largest = -int(np.finfo(dtype).minexp)
+    return ldexp(1.0, min(-frexp(size)[1], largest)) if 0.0 < size < inf else 1.0

@@ -1,20 +1,63 @@
 """Derivatives that torch would take badly, or not at all.
 
-Every function here is differentiable once. They keep X and little else, and compute again what a
-backward pass needs, in the precision of the forward pass whatever autocast says.
+Every function here is differentiable once, and refuses to be differentiated twice. They keep X and
+little else, and compute again what a backward pass needs, in the precision of the forward pass
+whatever autocast says.
+
+Hashes are passed one by one: torch.compile takes ``*hashes`` for a sign of an older interface.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from demopool.errors import Unsupported
 
 from . import sinkhorn, sketching, spectra, tensors
 from .sketching import PreparedHashes
+
+
+class _DifferentiableOnce(torch.autograd.Function):
+    """A derivative that depends on its sources in a way that autograd has not seen."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(derivative: Tensor, *sources: Tensor) -> Tensor:
+        return derivative.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise Unsupported("a second derivative", "pooling can be differentiated once")
+
+
+def once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """torch's ``once_differentiable`` looks at the incoming gradients only: it is silent, and the
+    second derivative wrong, when the first depends on what was saved (``sum().backward()``)."""
+
+    @wraps(backward)
+    @tensors.in_full_precision
+    def only_once(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return found
+        used = (*gradients, *ctx.saved_tensors)
+        sources = [t for t in used if isinstance(t, Tensor) and t.requires_grad]
+        if not sources:
+            return found
+        return tuple(None if f is None else _DifferentiableOnce.apply(f, *sources) for f in found)
+
+    return only_once
 
 
 class Sinkhorn(torch.autograd.Function):
@@ -48,8 +91,7 @@ class Sinkhorn(torch.autograd.Function):
         ctx.set_materialize_grads(False)  # not a zero for every number of the way
 
     @staticmethod
-    @once_differentiable
-    @tensors.in_full_precision
+    @once
     def backward(ctx: Any, gradient: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         X, a, way = ctx.saved_tensors
         gamma, tau, iterations, order, route, backward = ctx.settings
@@ -102,8 +144,7 @@ class Pool(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    @once_differentiable
-    @tensors.in_full_precision
+    @once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         X, a = ctx.saved_tensors
         return _through_moment(X, a, gradient + gradient.mT)
@@ -115,9 +156,18 @@ class PoolSketch(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(X: Tensor, a: Tensor | None, route: str, *hashes: Any) -> Tensor:
+    def forward(
+        X: Tensor,
+        a: Tensor | None,
+        route: str,
+        h1: Tensor,
+        h2: Tensor,
+        s1: Tensor,
+        s2: Tensor,
+        k: int,
+    ) -> Tensor:
         compute = sketching.pool_fft if route == "fft" else sketching.pool_moment
-        return compute(X, PreparedHashes._make(hashes), a)
+        return compute(X, PreparedHashes(h1, h2, s1, s2, k), a)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -125,8 +175,7 @@ class PoolSketch(torch.autograd.Function):
         ctx.save_for_backward(X, a, *hashes)
 
     @staticmethod
-    @once_differentiable
-    @tensors.in_full_precision
+    @once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         X, a, *hashes = ctx.saved_tensors
         by_moment = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
@@ -158,8 +207,7 @@ class Normalize(torch.autograd.Function):
         ctx.save_for_backward(v, output)
 
     @staticmethod
-    @once_differentiable
-    @tensors.in_full_precision
+    @once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         v, y = ctx.saved_tensors
         last = tuple(range(-ctx.axes, 0))
@@ -184,31 +232,40 @@ class Power(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(X: Tensor, p: float, route: str, how: str, *hashes: Any) -> tuple[Tensor, ...]:
+    def forward(
+        X: Tensor,
+        p: float,
+        route: str,
+        how: str,
+        h1: Any,
+        h2: Any,
+        s1: Any,
+        s2: Any,
+        k: Any,
+    ) -> tuple[Tensor, ...]:
         c = tensors.range_factor(X)
         values, vectors, kept = spectra.BY_ROUTE[route](X * c)
         factor = vectors * (spectra.powers(values, kept, p / 2).unsqueeze(-2) * c**-p)
+        hashes = PreparedHashes(h1, h2, s1, s2, k)
         if how == "fft":
-            result = sketching.pool_fft(factor.mT, PreparedHashes._make(hashes), None)
+            result = sketching.pool_fft(factor.mT, hashes, None)
         else:
             result = tensors.symmetric_product(factor, factor.mT)
             if how == "moment":
-                result = sketching.sketch_of_matrices(result, PreparedHashes._make(hashes))
+                result = sketching.sketch_of_matrices(result, hashes)
         return result, c, values, vectors, kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        X, ctx.p, _, _, *hashes = inputs
-        ctx.k = hashes.pop() if hashes else None
+        X, ctx.p, _, _, *hashes, ctx.k = inputs
         ctx.save_for_backward(X, *output[1:], *hashes)
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    @once_differentiable
-    @tensors.in_full_precision
+    @once
     def backward(ctx: Any, gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        nothing = (None,) * (3 if ctx.k is None else 8)
+        nothing = (None,) * 8
         if gradient is None:  # nobody used the result
             return None, *nothing
         X, c, values, V, kept, *hashes = ctx.saved_tensors
@@ -216,13 +273,51 @@ class Power(torch.autograd.Function):
             gradient = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
         S = (gradient + gradient.mT) / 2
         VS = V.mT @ S
-        safe = torch.where(kept, values, 1.0)
+        within, across = _derivatives_of_power(values, kept, ctx.p)
+        # ``across * VS`` has the part within the range as well: there it gives way.
         both = kept.unsqueeze(-1) & kept.unsqueeze(-2)
-        differences = torch.where(both, _divided_differences(safe, ctx.p), 0.0)
-        across = spectra.powers(values, kept, ctx.p - 1).unsqueeze(-1)
-        by_A = ((differences - across) * (VS @ V)) @ V.mT + across * VS
+        by_A = (torch.where(both, within - across, 0.0) * (VS @ V)) @ V.mT + across * VS
         XV = torch.where(kept.unsqueeze(-2), (X * c) @ V, 0.0)
         return 2 * c ** (1 - 2 * ctx.p) * (XV @ by_A), *nothing
+
+
+class MatrixPower(torch.autograd.Function):
+    """``A^p`` of given matrices, by their eigenvectors; the derivative by A is that of `Power`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(A: Tensor, p: float) -> tuple[Tensor, ...]:
+        d = A.shape[-1]
+        values, vectors, kept = spectra.of_matrix(A, d, d)
+        factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
+        return tensors.symmetric_product(factor, factor.mT), values, vectors, kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, ctx.p = inputs
+        ctx.save_for_backward(*output[1:])
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return None, None
+        values, V, kept = ctx.saved_tensors
+        S = (gradient + gradient.mT) / 2
+        within, across = _derivatives_of_power(values, kept, ctx.p)
+        row, column = kept.unsqueeze(-1), kept.unsqueeze(-2)
+        of_pairs = torch.where(row & column, within, torch.where(row, across, across.mT))
+        return V @ (of_pairs * (V.mT @ S @ V)) @ V.mT, None
+
+
+def _derivatives_of_power(values: Tensor, kept: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """For pairs within the range: divided differences of ``l^p``, ``(..., r, r)``. Between range
+    and null space: ``l^p / l``, ``(..., r, 1)``, and 0 for what is not kept."""
+    within = _divided_differences(torch.where(kept, values, 1.0), p)
+    return within, spectra.powers(values, kept, p - 1).unsqueeze(-1)
 
 
 def _divided_differences(values: Tensor, p: float) -> Tensor:
@@ -241,8 +336,8 @@ class SketchMatrices(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(M: Tensor, *hashes: Any) -> Tensor:
-        return sketching.sketch_of_matrices(M, PreparedHashes._make(hashes))
+    def forward(M: Tensor, h1: Tensor, h2: Tensor, s1: Tensor, s2: Tensor, k: int) -> Tensor:
+        return sketching.sketch_of_matrices(M, PreparedHashes(h1, h2, s1, s2, k))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -250,8 +345,7 @@ class SketchMatrices(torch.autograd.Function):
         ctx.save_for_backward(*hashes)
 
     @staticmethod
-    @once_differentiable
-    @tensors.in_full_precision
+    @once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hashes = PreparedHashes._make((*ctx.saved_tensors, ctx.k))
         return sketching.spread(gradient, hashes), *(None,) * 5

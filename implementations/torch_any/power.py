@@ -15,7 +15,7 @@ from demopool.implementations.shared import roots
 from torch import Tensor
 
 from . import spectra, tensors
-from .autograd import Pool, Power, SketchMatrices
+from .autograd import MatrixPower, Pool, Power, SketchMatrices
 from .sketching import PreparedHashes
 
 
@@ -49,7 +49,7 @@ def _power_of_features(route: str) -> Callable[..., Tensor]:
     def power(X: Tensor, *, p: float) -> Tensor:
         images = tensors.as_images(X)
         if route in spectra.BY_ROUTE:
-            Z = Power.apply(images, p, route, "matrix")[0]
+            Z = Power.apply(images, p, route, "matrix", *(None,) * 5)[0]
         else:
             Z = _ROOTS[route](Pool.apply(images, None))
         return Z.reshape(*X.shape[:-2], *Z.shape[1:])
@@ -60,13 +60,7 @@ def _power_of_features(route: str) -> Callable[..., Tensor]:
 def _power_of_matrices(route: str) -> Callable[..., Tensor]:
     def matrix_power(A: Tensor, *, p: float) -> Tensor:
         matrices = tensors.as_images(A)
-        if route == "eigh":
-            d = A.shape[-1]
-            values, vectors, kept = spectra.of_matrix(matrices, d, d)
-            factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
-            Z = tensors.symmetric_product(factor, factor.mT)
-        else:
-            Z = _ROOTS[route](matrices)
+        Z = MatrixPower.apply(matrices, p)[0] if route == "eigh" else _ROOTS[route](matrices)
         return Z.reshape(A.shape)
 
     return matrix_power

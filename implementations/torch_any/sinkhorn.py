@@ -22,19 +22,28 @@ from torch import Tensor
 
 from . import tensors
 
-# x^T M x is a difference of large numbers for a row that is nearly orthogonal to all stronger ones.
-# For so many rows of every image, the least aligned, the entries of K are made and summed.
-EXACT_ROWS = 64
+# x^T M x is a difference of large numbers for a row that is nearly orthogonal to all stronger ones:
+# its rounding error, relative to the sum, is about eps over its alignment, the share of what a row
+# in a random direction would have. For rows below this share the entries of K are made and summed;
+# where values cannot be read back, for so many rows of every image, the least aligned ones.
+ALIGNED, EXACT_ROWS = 0.01, 64
 
 IMPLICIT_STEPS = {torch.float32: 20, torch.float64: 40}
 
 
 class Kernel(NamedTuple):
-    """K of every image as an operator, and the derivative by X of ``sum_t q_t^T K a_t``."""
+    """K of every image as an operator, and the derivative by X of ``sum_t q_t^T K a_t``.
+
+    K v is never below ``diagonal * v`` for v >= 0, because K has no negative entries: where
+    rounding says otherwise, that is the better answer. ``absent`` rows are zero; ``empty`` rows of
+    K belong to them and to features of less than the dtype can square twice.
+    """
 
     times: Callable[[Tensor], Tensor]
     row_sums: Tensor
+    diagonal: Tensor
     absent: Tensor
+    empty: Tensor
     pull_back: Callable[[Iterator[tuple[Tensor, Tensor]]], Tensor]
 
 
@@ -53,28 +62,37 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
         slope = 2 * G if order == 2 else (G > 0).to(G.dtype)
         return ((D + D.mT) * slope) @ X
 
-    return Kernel(lambda v: tensors.times_rows(v, K), K.sum(dim=-1), absent, pull_back)
+    row_sums = K.sum(dim=-1)
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+
+    def times(v: Tensor) -> Tensor:
+        return tensors.times_rows(v, K)
+
+    return Kernel(times, row_sums, diagonal, absent, row_sums == 0, pull_back)
 
 
 def matrix_free_kernel(X: Tensor) -> Kernel:
     """K v through the d x d moment of X; second order only."""
     squared_norms = X.square().sum(dim=-1)
-    absent = squared_norms == 0
 
     # One buffer for all iterations, where it may be written to: large temporaries between the small
     # vectors that are kept would leave holes in the memory, and at T = 100 ten times its size.
     scratch = torch.empty_like(X) if tensors.in_place_on_cpu(X) else None
 
     def through_moment(v: Tensor) -> Tensor:
-        moment = torch.mul(X, v.unsqueeze(-1), out=scratch).mT @ X
-        return torch.matmul(X, moment, out=scratch)
+        into = scratch if tensors.in_place_on_cpu(v) else None
+        moment = torch.mul(X, v.unsqueeze(-1), out=into).mT @ X
+        return torch.matmul(X, moment, out=into)
 
     def along_rows(Y: Tensor) -> Tensor:
-        return torch.mul(Y, X, out=scratch).sum(dim=-1)
+        return torch.mul(Y, X, out=scratch if tensors.in_place_on_cpu(Y) else None).sum(dim=-1)
 
     by_moment = along_rows(through_moment(torch.ones_like(squared_norms)))
-    alignment = torch.where(absent, torch.inf, by_moment / squared_norms)
+    in_any_direction = squared_norms * (squared_norms.sum(dim=-1, keepdim=True) / X.shape[-1])
+    alignment = torch.where(squared_norms == 0, torch.inf, by_moment / in_any_direction)
     count = min(EXACT_ROWS, X.shape[-2])
+    if tensors.in_place_on_cpu(X) and X.numel():
+        count = int((~(alignment >= ALIGNED)).sum(dim=-1).max())
     doubtful = alignment.topk(count, dim=-1, largest=False).indices
     rows = X.gather(-2, doubtful.unsqueeze(-1).expand(*doubtful.shape, X.shape[-1]))
     exact = (rows @ X.mT).square()
@@ -87,15 +105,16 @@ def matrix_free_kernel(X: Tensor) -> Kernel:
 
     def pull_back(pairs: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
         gradient = torch.zeros_like(X)
-        into = gradient if scratch is not None else None
         for q, a in pairs:
             for one, other in ((q, a), (a, q)):
                 part = (one.unsqueeze(-1), through_moment(other))
+                into = gradient if all(map(tensors.in_place_on_cpu, (X, one, other))) else None
                 gradient = torch.addcmul(gradient, *part, value=2, out=into)
         return gradient
 
-    row_sums = corrected(by_moment, torch.ones_like(squared_norms))
-    return Kernel(times, row_sums, absent, pull_back)
+    diagonal = squared_norms.square()
+    row_sums = torch.maximum(corrected(by_moment, torch.ones_like(squared_norms)), diagonal)
+    return Kernel(times, row_sums, diagonal, squared_norms == 0, row_sums == 0, pull_back)
 
 
 def kernel(X: Tensor, order: int, route: str, *, differentiable: bool = False) -> Kernel:
@@ -128,7 +147,7 @@ def forward(
         elif keep:
             way[:, iteration] = a
         if iteration:
-            Ka = _present(K.times(a), K)
+            Ka = _of_positive(K, a)
         a = a * (a * Ka / target) ** -tau
     if way is None:
         way = torch.stack(vectors[:kept], dim=-2) if kept else Ka.new_empty((images, 0, n))
@@ -149,14 +168,14 @@ def unrolled(
             # a = 1 here as for the target: one pair for both.
             yield (gamma * by_target - tau * w) / row_sums, ones
             return
-        q = -tau * w / _present(K.times(a), K)
+        q = -tau * w / _of_positive(K, a)
         w = (1 - tau) * w + a * K.times(q)
         yield q, a
 
 
 def implicit(K: Kernel, gamma: float, a: Tensor, w: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """The same at the fixed point, from the weights alone."""
-    Ka = _present(K.times(a), K)
+    Ka = _of_positive(K, a)
     y = w / 2
     for _ in range(IMPLICIT_STEPS[w.dtype]):
         y = y + (2 / 3) * (w - y - a * K.times(y / Ka))
@@ -164,6 +183,10 @@ def implicit(K: Kernel, gamma: float, a: Tensor, w: Tensor) -> Iterator[tuple[Te
     yield gamma * y / _present(K.row_sums, K), torch.ones_like(w)
 
 
+def _of_positive(K: Kernel, a: Tensor) -> Tensor:
+    return _present(torch.maximum(K.times(a), K.diagonal * a), K)
+
+
 def _present(Ka: Tensor, K: Kernel) -> Tensor:
-    """An absent row has an empty row in K. Any positive number there keeps it from the others."""
-    return Ka.masked_fill(K.absent, 1)
+    """With a one there an empty row keeps its weight of 1, away from the others."""
+    return Ka.masked_fill(K.empty, 1)

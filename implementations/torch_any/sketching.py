@@ -11,11 +11,14 @@ from demopool.hashing import Hashes
 
 from . import tensors
 
-# Sketches and their spectra exist for as many features at once as fit in here, over all images.
+# Sketches and their spectra exist for as many features at once as fit in here.
 _SPECTRUM_BYTES = 4 * 2**20
 
 # The moment route scatters as many rows of the d x d matrix at once as fit in here.
 _SCATTER_BYTES = 8 * 2**20
+
+
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 class PreparedHashes(NamedTuple):
@@ -107,7 +110,7 @@ def _spectrum(rows: Tensor, hashes: PreparedHashes) -> Tensor:
 def _transform(sketches: Tensor) -> Tensor:
     if sketches.numel() == 0:  # MKL refuses a batch of none
         size = sketches.shape[-1] // 2 + 1
-        return sketches.new_zeros((*sketches.shape[:-1], size), dtype=sketches.dtype.to_complex())
+        return sketches.new_zeros((*sketches.shape[:-1], size), dtype=_COMPLEX[sketches.dtype])
     return torch.fft.rfft(sketches)
 
 
@@ -122,6 +125,9 @@ def _count_sketch(rows: Tensor, h: Tensor, s: Tensor, k: int) -> Tensor:
 
 
 def _rows(images: Tensor, k: int) -> int:
-    """Features at once: two sketches and two spectra, each about k numbers per feature."""
-    per_row = 4 * k * images.element_size() * max(1, images.shape[0])
-    return max(1, _SPECTRUM_BYTES // per_row)
+    """Features at once: two sketches and two spectra, each about k numbers per feature.
+
+    A GPU may hold that for every image; and an exported program has no fixed number of images.
+    """
+    together = max(1, images.shape[0]) if tensors.in_place_on_cpu(images) else 1
+    return max(1, _SPECTRUM_BYTES // (4 * k * images.element_size() * together))

@@ -4,11 +4,13 @@ Each takes conv maps ``(B, C, H, W)`` or features ``(B, n, d)`` and gives descri
 Rows of zeros, which rectified features can have, are ignored. No value is read back to the host, so
 ``torch.compile(fullgraph=True)`` and ``torch.export`` see one graph; only torch's own eigh and svd,
 in matrix powers by these routes, make a GPU wait.
-Under autocast they work in float32 and give float32.
+Half precision, given or by autocast, is worked in float32 and gives float32, unless ``dtype`` says
+otherwise (``dtype=torch.float16`` inside a network that was made ``half()``).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,23 +31,32 @@ class _Pooling(nn.Module):
     """From features to the normalised descriptor; subclasses pool."""
 
     normalize: str
+    dtype: torch.dtype | None
 
-    def __init__(self, normalize: str) -> None:
+    def __init__(self, normalize: str, dtype: torch.dtype | None) -> None:
         super().__init__()
         self.normalize = validated(normalize=normalize)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise InvalidInput(f"dtype must be a floating-point dtype of torch; got {dtype!r}.")
+        self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
+        X = _rows(x)
         with torch.autocast(x.device.type, enabled=False):
-            pooled = self.pool(tensors.working(_rows(x))).flatten(1)
+            X = tensors.working(X)
+            if self.normalize != "none":
+                # The scale of an image does not show in the descriptor, but squares might overflow.
+                X = X * tensors.range_factor(X)
+            pooled = self.pool(X).flatten(1)
             options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
             result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
-        return result
+        return result if self.dtype is None else result.to(self.dtype)
 
     def pool(self, X: Tensor) -> Tensor:
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        names = [name for name in self._shown() if name in vars(self)]
+        names = [*self._shown(), *(["dtype"] if self.dtype is not None else [])]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _shown(self) -> tuple[str, ...]:
@@ -55,8 +66,10 @@ class _Pooling(nn.Module):
 class SecondOrderPool(_Pooling):
     """Sum of the outer products of all features, ``D = d * d``."""
 
-    def __init__(self, *, normalize: str = "signed-sqrt-l2") -> None:
-        super().__init__(normalize)
+    def __init__(
+        self, *, normalize: str = "signed-sqrt-l2", dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(normalize, dtype)
 
     def pool(self, X: Tensor) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, None, order=2)
@@ -65,9 +78,16 @@ class SecondOrderPool(_Pooling):
 
 class _Democratic(_Pooling):
     def __init__(
-        self, gamma: float, tau: float, iterations: int, route: str, backward: str, normalize: str
+        self,
+        gamma: float,
+        tau: float,
+        iterations: int,
+        route: str,
+        backward: str,
+        normalize: str,
+        dtype: torch.dtype | None,
     ) -> None:
-        super().__init__(normalize)
+        super().__init__(normalize, dtype)
         self.gamma, self.tau, self.iterations = validated(
             gamma=gamma, tau=tau, iterations=iterations
         )
@@ -78,7 +98,9 @@ class _Democratic(_Pooling):
         self.route, self.backward = route, backward
 
     def weights(self, X: Tensor) -> Tensor:
-        """Gamma-democratic weights, ``(B, n)``."""
+        """Gamma-democratic weights of features ``(B, n, d)``: ``(B, n)``."""
+        if X.dim() != 3:
+            raise InvalidInput(f"weights are of features (B, n, d); got shape {tuple(X.shape)}.")
         route = self.route if self.route != "auto" else _cheaper_route(X, self.iterations)
         settings = {"gamma": self.gamma, "tau": self.tau, "iterations": self.iterations}
         if self.backward == "implicit":
@@ -110,8 +132,9 @@ class GammaDemocraticPool(_Democratic):
         route: str = "auto",
         backward: str = "unrolled",
         normalize: str = "signed-sqrt-l2",
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize)
+        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype)
 
     def pool(self, X: Tensor) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X), order=2)
@@ -142,10 +165,13 @@ class SketchedDemocraticPool(_Democratic):
         sketch: str = "auto",
         backward: str = "unrolled",
         normalize: str = "signed-sqrt-l2",
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize)
+        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype)
         if sketch not in ("auto", "fft", "moment"):
             raise InvalidInput(f"sketch must be auto, fft or moment; got {sketch!r}.")
+        if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
+            raise InvalidInput(f"channels must be a whole number of at least 1; got {channels!r}.")
         made = hashes(channels, k, seed)
         self.channels, self.k, self.seed, self.sketch = channels, made.k, made.seed, sketch
         for name in ("h1", "h2", "s1", "s2"):
@@ -156,8 +182,9 @@ class SketchedDemocraticPool(_Democratic):
             raise InvalidInput(f"x must have {self.channels} channels; got {X.shape[-1]}.")
         prepared = PreparedHashes(self.h1, self.h2, self.s1, self.s2, self.k)
         n, d = X.shape[-2:]
-        # Multiply-adds of the moment against those of the transforms of every feature.
-        cheaper = "moment" if n * d < 60 * n * (self.k / d) + 8 * self.k else "fft"
+        # In multiply-adds, as measured on two cores: a scatter of one value costs as much as 400.
+        by_moment, by_fft = d * d * (n / 2 + 400), 20 * n * self.k * math.log2(self.k + 1)
+        cheaper = "moment" if by_moment < by_fft else "fft"
         route = self.sketch if self.sketch != "auto" else cheaper
         pooled: Tensor = KERNELS["pool_sketch", route](X, prepared, self.weights(X))
         return pooled
@@ -166,14 +193,17 @@ class SketchedDemocraticPool(_Democratic):
         return ("channels", "k", "seed", "sketch", *super()._shown())
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The version of the hashes: a checkpoint says what its sketches were made with."""
-        return {"hashes": VERSION}
+        """A checkpoint says what its sketches were made with."""
+        return {"hashes": VERSION, "k": self.k, "seed": self.seed}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if state.get("hashes") != VERSION:
             raise InvalidInput(
                 f"this checkpoint has hashes of version {state.get('hashes')}, these are {VERSION}."
             )
+        if state["k"] != self.k:
+            raise InvalidInput(f"this checkpoint has k={state['k']}, this module k={self.k}.")
+        self.seed = state["seed"]
 
 
 class MatrixPowerPool(_Pooling):
@@ -184,9 +214,14 @@ class MatrixPowerPool(_Pooling):
     """
 
     def __init__(
-        self, p: float = 0.5, *, route: str = "auto", normalize: str = "signed-sqrt-l2"
+        self,
+        p: float = 0.5,
+        *,
+        route: str = "auto",
+        normalize: str = "signed-sqrt-l2",
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(normalize)
+        super().__init__(normalize, dtype)
         self.p = validated(p=p)
         known = ("auto", "eigh", "gram", "svd", "newton-schulz", "polar")
         if route not in known:
@@ -208,6 +243,9 @@ class MatrixPowerPool(_Pooling):
 
 def _rows(x: Tensor) -> Tensor:
     """Features ``(B, n, d)``; conv maps become one feature per position."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        what = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise InvalidInput(f"x must be a tensor of floating-point numbers; got {what}.")
     if x.dim() == 4:
         return x.flatten(2).mT
     if x.dim() != 3:

@@ -1,0 +1,35 @@
+"""What backends on NumPy arrays in the host's memory have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from demopool.contract import ArrayFacts, Implementation
+from demopool.errors import InvalidInput
+
+from .blas import Array
+
+
+class HostImplementation(Implementation):
+    """Everything is a view of the caller's memory until a kernel has to work on it."""
+
+    def inspect(self, array: Any) -> ArrayFacts | None:
+        if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+            return None
+        return ArrayFacts(array.shape, array.dtype.name, "cpu")
+
+    def asarray(self, array: Array) -> Array:
+        if isinstance(array, np.ma.MaskedArray):
+            raise InvalidInput("array must have all its values; got a MaskedArray.")
+        return np.asarray(array)
+
+    def to_numpy(self, array: Array) -> Array:
+        return array
+
+    def cast(self, array: Array, dtype: str) -> Array:
+        return array.astype(dtype, copy=False)
+
+    def row_magnitudes(self, X: Array) -> Array:
+        return np.maximum(X.max(axis=-1), -X.min(axis=-1))
