@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from demopool.implementations.shared import blas
+from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
 from scipy import fft
 
@@ -18,10 +18,6 @@ from .pool import weighted_outer
 
 # Sketches and their spectra exist for as many features at once as fit in here.
 _SPECTRUM_BYTES = 4 * 2**20
-
-# The moment route holds at most this much of the d x d matrix, and half of it again while it
-# scatters; a matrix that fits is made whole, by the symmetric product.
-MOMENT_BYTES = 8 * 2**20
 
 
 class _CountSketch(NamedTuple):
@@ -76,8 +72,8 @@ def pool_moment(X: Array, prepared: PreparedHashes, a: Array | None) -> Array:
     pooled = np.empty((*X.shape[:-2], k), dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
         bins = np.zeros(2 * k)
-        for rows, moment in _moment_rows(image, None if a is None else a[index]):
-            _scatter(moment, rows, prepared.hashes, bins)
+        for rows, part in _moment_rows(image, None if a is None else a[index]):
+            _scatter(part, rows, prepared.hashes, bins)
         pooled[index] = bins[:k] + bins[k:]
     return pooled
 
@@ -135,17 +131,12 @@ def _sorted_by_bin(h: Array, s: Array) -> _CountSketch:
 
 
 def _moment_rows(image: Array, weights: Array | None) -> Iterator[tuple[slice, Array]]:
-    """Rows of ``X^T diag(a) X``, as many at a time as the budget allows."""
+    """Rows of ``X^T diag(a) X``: all, or as many at a time as the budget allows."""
+    if not moment.is_whole(image):
+        return moment.rows(image, weights)
     d = image.shape[1]
-    if d * d * image.itemsize <= MOMENT_BYTES:
-        whole = np.empty((d, d), dtype=image.dtype)
-        yield slice(0, d), blas.mirror(weighted_outer(image, weights, whole))
-        return
-    for rows in blas.row_chunks(d, (d + len(image)) * image.itemsize, MOMENT_BYTES):
-        columns = np.ascontiguousarray(image[:, rows])
-        if weights is not None:
-            columns = columns * weights[:, np.newaxis]
-        yield rows, blas.transposed_product(columns, image)
+    whole = weighted_outer(image, weights, np.empty((d, d), dtype=image.dtype))
+    return iter([(slice(0, d), blas.mirror(whole))])
 
 
 def _scatter(M: Array, rows: slice, hashes: Hashes, bins: Array) -> None:
@@ -153,7 +144,7 @@ def _scatter(M: Array, rows: slice, hashes: Hashes, bins: Array) -> None:
     d = M.shape[1]
     s2 = hashes.s2.astype(M.dtype)
     # An index and a double-precision copy of the values, 8 bytes each.
-    for part in blas.row_chunks(len(M), 16 * d, MOMENT_BYTES // 2):
+    for part in blas.row_chunks(len(M), 16 * d, moment.MOMENT_BYTES // 2):
         here = slice(rows.start + part.start, rows.start + part.stop)
         index = np.add.outer(hashes.h1[here], hashes.h2)
         signs = np.multiply.outer(hashes.s1[here], s2)

@@ -33,6 +33,7 @@ REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
 
 _OWN = {
     "numpy": "demopool.implementations.numpy_cpu",
+    "numba": "demopool.implementations.numba_cpu",
     "torch": "demopool.implementations.torch_any",
 }
 """Library -> the package whose ``SPECIFICATION`` describes it; importing it imports no library."""

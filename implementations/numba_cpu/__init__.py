@@ -1,0 +1,57 @@
+"""numba:cpu, compiled kernels on NumPy arrays, products by SciPy's BLAS. This imports neither."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from demopool.contract import Capability, Implementation, Probe, Specification
+from demopool.measurement.fingerprint import processor
+from demopool.routes import ROUTES
+from demopool.vocabulary import State
+
+_FLOATS = ("float32", "float64")
+
+# float16 features are converted to float32, exactly; a matrix rounded to float16 is not a valid A.
+_CAPABILITIES = tuple(
+    Capability(
+        route.operation,
+        route.name,
+        route.orders,
+        _FLOATS if route.operation == "matrix_power" else ("float16", *_FLOATS),
+    )
+    for route in ROUTES
+)
+
+
+def _probe(device: str) -> Probe:
+    try:
+        versions = {name: version(name) for name in ("numba", "llvmlite", "numpy", "scipy")}
+    except PackageNotFoundError as missing:
+        return Probe(
+            State.UNAVAILABLE,
+            reason=f"{missing.name} is not installed",
+            install='pip install "demopool[numba]"',
+        )
+    return Probe(State.OK, device=processor(), versions=versions)
+
+
+def _recognise(array: Any) -> str | None:
+    """NumPy arrays are numpy:cpu's; this backend takes them when it is named."""
+    return None
+
+
+def _load(device: str) -> Implementation:
+    from .implementation import NumbaImplementation
+
+    return NumbaImplementation()
+
+
+SPECIFICATION = Specification(
+    library="numba",
+    devices=("cpu",),
+    probe=_probe,
+    capabilities=_CAPABILITIES,
+    load=_load,
+    recognise=_recognise,
+)

@@ -1,0 +1,270 @@
+"""Gamma-democratic weights in compiled loops; ``demopool.reference.weights`` has the mathematics.
+
+Only the lower triangle of K exists. It is made band by band of rows: Gram matrix, kernel values and
+row sums while a band is in the cache. An iteration reads it once, four rows at a time, and uses
+every entry twice: K is symmetric.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from demopool.implementations.shared import blas, democratic, scaling
+from demopool.implementations.shared.blas import Array
+
+from . import products
+from .compiled import kernel, spread, threads
+
+# The kernels of so many images are held together (of one for every thread, if that is more): the
+# last-level cache still has them when the next pass reads them.
+_KERNEL_BYTES = 5 * 2**20
+
+# From so many rows on all threads share one image; earlier, if there are fewer images than threads.
+_SHARED_ROWS, _SHARED_ROWS_ALONE = 1024, 512
+
+
+@kernel
+def _to_kernel(K: Array, start: int, stop: int, order: int, row_sums: Array) -> None:
+    """Gram matrix to kernel values in rows start..stop of the triangle, added to ``row_sums``."""
+    zero = K.dtype.type(0)
+    for i in range(start, stop):
+        row = K[i]
+        total = zero
+        for j in range(i):
+            value = row[j] * row[j] if order == 2 else max(row[j], zero)
+            row[j] = value
+            total += value
+            row_sums[j] += value
+        row[i] = row[i] * row[i] if order == 2 else max(row[i], zero)
+        row_sums[i] += total + row[i]
+
+
+@kernel
+def _times(K: Array, start: int, stop: int, a: Array, Ka: Array) -> None:
+    """Add to ``Ka`` what rows start..stop of the triangle, and the same columns, contribute."""
+    zero = K.dtype.type(0)
+    whole = start + (stop - start) // 4 * 4
+    for i in range(start, whole, 4):
+        k0, k1, k2, k3 = K[i], K[i + 1], K[i + 2], K[i + 3]
+        a0, a1, a2, a3 = a[i], a[i + 1], a[i + 2], a[i + 3]
+        s0, s1, s2, s3 = zero, zero, zero, zero
+        for j in range(i):
+            aj = a[j]
+            s0 += k0[j] * aj
+            s1 += k1[j] * aj
+            s2 += k2[j] * aj
+            s3 += k3[j] * aj
+            Ka[j] += k0[j] * a0 + k1[j] * a1 + k2[j] * a2 + k3[j] * a3
+        Ka[i] += s0
+        Ka[i + 1] += s1
+        Ka[i + 2] += s2
+        Ka[i + 3] += s3
+        _times_row_by_row(K, i, i, i + 4, a, Ka)
+    _times_row_by_row(K, 0, whole, stop, a, Ka)
+
+
+@kernel
+def _times_row_by_row(K: Array, left: int, start: int, stop: int, a: Array, Ka: Array) -> None:
+    """The same from column ``left`` on, without blocking."""
+    for i in range(start, stop):
+        row, ai = K[i], a[i]
+        total = row[i] * ai
+        for j in range(left, i):
+            total += row[j] * a[j]
+            Ka[j] += row[j] * ai
+        Ka[i] += total
+
+
+@kernel
+def _step(a: Array, Ka: Array, target: Array, tau: float) -> None:
+    """``a (a Ka / target)^(-tau)``; the root, which is the usual case, is much faster."""
+    exponent = a.dtype.type(tau)
+    if tau == 0.5:
+        for i in range(len(a)):
+            a[i] /= np.sqrt(a[i] * Ka[i] / target[i])
+    else:
+        for i in range(len(a)):
+            a[i] /= (a[i] * Ka[i] / target[i]) ** exponent
+
+
+@kernel
+def _target(row_sums: Array, gamma: float) -> Array:
+    exponent = row_sums.dtype.type(gamma)
+    target = np.empty_like(row_sums)
+    for i in range(len(row_sums)):
+        target[i] = np.sqrt(row_sums[i]) if gamma == 0.5 else row_sums[i] ** exponent
+    return target
+
+
+@kernel
+def _occupy(empty: Array, Ka: Array) -> None:
+    """With a one there an empty row of K keeps its weight of 1, away from the others."""
+    for i in range(len(Ka)):
+        if empty[i]:
+            Ka[i] = 1
+
+
+@kernel
+def _gram_images(
+    start: int, stop: int, X: Array, order: int, K: Array, row_sums: Array, norms: Array, c: Array
+) -> None:
+    """Kernel and row sums of images start..stop; c is 0 where features are too far from 1."""
+    n = X.shape[1]
+    for b in range(start, stop):
+        c[b] = products.power_of_two_near_one(X[b, 0])
+        scale = X.dtype.type(c[b] * c[b])
+        row_sums[b, :] = 0
+        for top in range(0, n, products.BAND):
+            bottom = min(top + products.BAND, n)
+            products.gram_band(X[b], top, bottom, K[b])
+            for i in range(top, bottom):
+                for j in range(i + 1):
+                    K[b, i, j] *= scale
+                norms[b, i] = K[b, i, i]
+            _to_kernel(K[b], top, bottom, order, row_sums[b])
+
+
+@kernel
+def _kernel_images(
+    start: int, stop: int, order: int, K: Array, row_sums: Array, norms: Array
+) -> None:
+    """The same from the Gram matrices of images start..stop."""
+    n = K.shape[1]
+    for b in range(start, stop):
+        for i in range(n):
+            norms[b, i] = K[b, i, i]
+        row_sums[b, :] = 0
+        _to_kernel(K[b], 0, n, order, row_sums[b])
+
+
+@kernel
+def _sinkhorn_images(
+    start: int,
+    stop: int,
+    K: Array,
+    row_sums: Array,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    weights: Array,
+) -> None:
+    """T products with K for T iterations: K 1 is the target and serves the first one."""
+    n = K.shape[1]
+    for b in range(start, stop):
+        a, Ka = weights[b], row_sums[b]
+        empty = Ka == 0
+        _occupy(empty, Ka)
+        target = _target(Ka, gamma)
+        a[:] = 1
+        for iteration in range(iterations):
+            if iteration:
+                Ka[:] = 0
+                _times(K[b], 0, n, a, Ka)
+                _occupy(empty, Ka)
+            _step(a, Ka, target, tau)
+
+
+def dense(X: Array, *, order: int, **settings: Any) -> Array:
+    """Build the lower half of K once, then one pass over it per iteration."""
+    *batch, n, d = X.shape
+    dtype = blas.working_dtype(X)
+    every = X.reshape(-1, n, d)
+    if n >= (_SHARED_ROWS if len(every) >= threads() else _SHARED_ROWS_ALONE):
+        K = np.empty((n, n), dtype)
+        return democratic.weights(X, lambda x: _shared_kernel(x, order, K), order=order, **settings)
+    weights = np.empty((len(every), n), dtype)
+    together = max(threads(), _KERNEL_BYTES // (n * n * weights.itemsize))
+    for group in blas.row_chunks(len(every), 1, together):
+        images = np.ascontiguousarray(every[group], dtype)
+        weights[group] = _weights_of_group(images, order, **settings)
+    return weights.reshape(*batch, n)
+
+
+def _weights_of_group(X: Array, order: int, **settings: Any) -> Array:
+    """Of images whose kernels are held together: each thread has its own images."""
+    images, n, d = X.shape
+    K = np.empty((images, n, n), X.dtype)
+    row_sums, norms, weights = (np.empty((images, n), X.dtype) for _ in range(3))
+    c = np.empty(images)
+    if products.image_by_image(images, n, d):
+        spread(_gram_images, images, X, order, K, row_sums, norms, c)
+        for b in range(images):
+            if not scaling.is_safe(norms[b].max()):
+                c[b] = scaling.gram_in_range(X[b], K[b])
+                _kernel_images(b, b + 1, order, K, row_sums, norms)
+    else:
+        for b in range(images):
+            c[b] = scaling.gram_in_range(X[b], K[b])
+        spread(_kernel_images, images, order, K, row_sums, norms)
+    spread(_sinkhorn_images, images, K, row_sums, *_numbers(**settings), weights)
+    factors = [scaling.weights_factor(each, order=order, **settings) for each in c]
+    weights *= np.array(factors, X.dtype)[:, np.newaxis]
+    weights[norms == 0] = 0
+    return weights
+
+
+def _numbers(*, gamma: float, tau: float, iterations: int) -> tuple[float, float, int]:
+    """Of one type each: a kernel is compiled for every combination of types."""
+    return float(gamma), float(tau), int(iterations)
+
+
+def _shared_kernel(image: Array, order: int, K: Array) -> democratic.Kernel:
+    """K of one large image, for all threads. BLAS multiplies: its threads, unlike ours, are awake
+    when the next iteration comes, and read half of K as well."""
+    c = scaling.gram_in_range(image, K)
+    squared_norms = K.diagonal().copy()
+    sums: dict[int, Array] = {}
+
+    def part(start: int, stop: int) -> None:
+        # Rows of the triangle reach all columns: every thread adds to a vector of its own.
+        sums[start] = np.zeros_like(squared_norms)
+        _to_kernel(K, start, stop, order, sums[start])
+
+    spread(part, len(K), grain=512, triangle=True)
+    # In a fixed order, so that the result is the same every time.
+    row_sums = np.add.reduce([sums[start] for start in sorted(sums)])
+    return democratic.Kernel(
+        lambda v: blas.symmetric_times_vector(K, v), row_sums, squared_norms, c
+    )
+
+
+@kernel
+def _row_products(X: Array, Y: Array, out: Array) -> None:
+    for i in range(len(X)):
+        total = X.dtype.type(0)
+        for j in range(X.shape[1]):
+            total += X[i, j] * Y[i, j]
+        out[i] = total
+
+
+def matrix_free(X: Array, **settings: Any) -> Array:
+    """Never build K: the moment and the quadratic forms with it, once per iteration."""
+    return democratic.weights(X, _matrix_free_kernel, **settings)
+
+
+def _matrix_free_kernel(image: Array) -> democratic.Kernel:
+    return democratic.matrix_free_kernel(image, _times_moment)
+
+
+def _times_moment(image: Array) -> democratic.Product:
+    """By BLAS, in blocks of rows that are still in the cache for it, or from it. One thread weights
+    and reduces a block before ours would be awake."""
+    n, d = image.shape
+    moment = np.empty((d, d), image.dtype)
+    blocks = list(blas.row_chunks(n, image[0].nbytes, democratic.BLOCK_BYTES))
+    weighted = np.empty_like(image[blocks[0]])
+
+    def times(v: Array) -> Array:
+        for block in blocks:
+            rows = image[block]
+            products.weighted_rows(0, len(rows), rows, v[block], weighted)
+            blas.outer(weighted[: len(rows)], moment, add=block.start > 0)
+        result = np.empty_like(v)
+        for block in blocks:
+            rows = image[block]
+            product = blas.times_symmetric(rows, moment)
+            _row_products(rows, product, result[block])
+        return result
+
+    return times
