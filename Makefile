@@ -11,10 +11,13 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here: a skip cannot hide a broken install.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu
 
-.PHONY: help check bench test lint unit suite ratios matrix install clean
+.PHONY: help choose check bench test lint unit suite ratios matrix install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+choose: install  ## which implementation should run on this machine? measures, decides, explains
+	@$(BIN)/python -m demopool choose
 
 check: install  ## is every backend of this machine right? (sets itself up; prints the matrix)
 	@$(BIN)/python -m demopool backends

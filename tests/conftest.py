@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
-from demopool import registry
+from demopool import places, registry
 
 # No time limits (machines are noisy), and the same examples on every run.
 hypothesis.settings.register_profile(
@@ -53,6 +54,14 @@ def usable(request: pytest.FixtureRequest) -> str:
     if found.state != "ok":
         pytest.skip(f"{request.param}: {found.reason}")
     return str(request.param)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads what this user has measured, or writes into it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ library on its own arrays; ``reference`` is the method in plain NumPy, to read a
 from importlib.metadata import version
 
 from . import reference, results
+from .auto import explain
 from .cases import Case
+from .choosing import choose
 from .conformance import check
 from .description import describe
 from .errors import BackendUnavailable, DemopoolError, InvalidInput, Unsupported
@@ -34,7 +36,9 @@ __all__ = [
     "backend",
     "backends",
     "check",
+    "choose",
     "describe",
+    "explain",
     "hashes",
     "reference",
     "results",

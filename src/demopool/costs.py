@@ -20,7 +20,7 @@ Kinds, counted for one image:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from math import inf, log2
 from pathlib import Path
@@ -84,14 +84,27 @@ def work(operation: str, route: str, case: Case) -> Work:
     return _WORK[operation, route](case)
 
 
-def seconds(backend: str, operation: str, route: str, case: Case) -> float:
-    """Predicted time of one call."""
-    price = coefficients(backend, case.dtype)
-    counts = dict(work(operation, route, case).counts)
-    calls = counts.pop("call", 0.0) * price["call"]
-    if not _data(backend)["whole_batch"]:
-        calls *= case.batch
-    return calls + case.batch * sum(price[kind] * count for kind, count in counts.items())
+def seconds(
+    backend: str,
+    operation: str,
+    route: str,
+    case: Case,
+    prices: Mapping[str, float] | None = None,
+) -> float:
+    """Predicted time of one call; ``prices`` are coefficients other than those shipped."""
+    prices = prices or coefficients(backend, case.dtype)
+    counts = counts_of(backend, {operation: route}, case)
+    return sum(prices[kind] * count for kind, count in counts.items())
+
+
+def counts_of(backend: str, steps: Mapping[str, str], case: Case) -> dict[str, float]:
+    """Units of every kind of work of operations by their routes, for the whole batch."""
+    found: dict[str, float] = {}
+    for operation, route in steps.items():
+        for kind, count in work(operation, route, case).counts.items():
+            once = kind == "call" and _data(backend)["whole_batch"]
+            found[kind] = found.get(kind, 0.0) + count * (1 if once else case.batch)
+    return found
 
 
 def flops(operation: str, route: str, case: Case) -> float:
@@ -301,7 +314,9 @@ def _chunk(c: Case, elements: float) -> float:
     return min(elements, CHUNK_BYTES / DTYPE_BYTES[result_dtype(c.dtype)])
 
 
-def cheapest(backend: str, operation: str, case: Case) -> str:
+def cheapest(
+    backend: str, operation: str, case: Case, prices: Mapping[str, float] | None = None
+) -> str:
     """The usable route with the lowest predicted time; the first of equals."""
     usable = usable_routes(
         backend,
@@ -310,4 +325,4 @@ def cheapest(backend: str, operation: str, case: Case) -> str:
         order=case.order,
         sizes=Sizes(case.n, case.d, case.p),
     )
-    return min(usable, key=lambda route: seconds(backend, operation, route, case))
+    return min(usable, key=lambda route: seconds(backend, operation, route, case, prices))

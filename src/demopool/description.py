@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import registry, routes
+from . import auto, registry, routes
+from .cases import Case
 from .errors import InvalidInput, Unsupported
 from .hashing import Hashes, hashes
 from .operations import Operations
@@ -74,10 +76,14 @@ def describe(
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
 
     X, home = _array(X)
-    ops = home if backend == "auto" else operations_of(backend)
+    features = _as_rows(X, layout)
+    if "auto" in (backend, *chosen.values()):
+        parameters = {"k": k, "order": order, "iterations": iterations, "p": p}
+        backend, route = _picked(home, features, descriptor, backend, route, parameters)
+        chosen = routes.split(descriptor, route)
+    ops = home if backend in ("auto", home.name) else operations_of(backend)
     if dtype is not None and not ops.supports("normalize", dtype=dtype):
         raise Unsupported(f"dtype={dtype!r}", f"{ops.name} has no such arrays")
-    features = _as_rows(X, layout)
     if ops is not home:
         features = ops.asarray(home.to_numpy(features))
     facts = ops.inspect_features(features)
@@ -105,6 +111,33 @@ def describe(
     if dtype is not None:
         v = ops.implementation.cast(v, dtype)
     return v if ops is home else home.asarray(ops.to_numpy(v))
+
+
+def _picked(
+    home: Operations,
+    features: Any,
+    descriptor: str,
+    backend: str,
+    route: str,
+    parameters: dict[str, Any],
+) -> tuple[str, str]:
+    """What auto takes for these features. What is wrong with them is said later, in one place."""
+    facts = home.implementation.inspect(features)
+    if facts is None or len(facts.shape) < 2 or 0 in facts.shape or facts.dtype not in DTYPES:
+        return backend, route
+    *batch, n, d = facts.shape
+    data = "host" if home.name.endswith(":cpu") else "device"
+    sizes: dict[str, Any] = {
+        "batch": prod(batch),
+        "n": n,
+        "d": d,
+        "dtype": facts.dtype,
+        "data": data,
+    }
+    case = Case(descriptor=descriptor, **sizes, **parameters)
+    if backend != "auto":
+        registry.demand(backend)
+    return auto.pick(case, home=home.name, backend=backend, route=route)
 
 
 def _compute(

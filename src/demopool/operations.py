@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from . import capabilities, costs, registry
+from . import auto, capabilities, costs, profiles, registry
 from .capabilities import Support
 from .cases import Case
 from .contract import ArrayFacts, Implementation
@@ -45,11 +45,17 @@ def _operations(name: str) -> Operations:
 
 @lru_cache(maxsize=4096)
 def _cheapest(
-    name: str, operation: str, shape: tuple[int, ...], dtype: str, order: int, **job: Any
+    name: str,
+    operation: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    order: int,
+    profile: Any,
+    **job: Any,
 ) -> str:
     *leading, n, d = shape
     case = Case(batch=prod(leading), n=n, d=d, dtype=dtype, order=order, **job)
-    return costs.cheapest(name, operation, case)
+    return costs.cheapest(name, operation, case, auto.prices(name, dtype))
 
 
 class Operations:
@@ -262,5 +268,6 @@ class Operations:
         route, order = validated(route=route, order=order)
         self._support(operation, route, facts, order, job.get("p"))
         if route == "auto":
-            route = _cheapest(self.name, operation, facts.shape, facts.dtype, order, **job)
+            known = profiles.version_of_here()
+            route = _cheapest(self.name, operation, facts.shape, facts.dtype, order, known, **job)
         return self.implementation.kernels[operation, route]

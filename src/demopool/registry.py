@@ -31,12 +31,9 @@ GROUP = "demopool.backends"
 REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
 """Comma-separated backends that must be usable here, so that a skip cannot hide a bad install."""
 
-_OWN = {
-    "numpy": "demopool.implementations.numpy_cpu",
-    "numba": "demopool.implementations.numba_cpu",
-    "torch": "demopool.implementations.torch_any",
-}
-"""Library -> the package whose ``SPECIFICATION`` describes it; importing it imports no library."""
+_OWN = ("numpy_cpu", "numba_cpu", "torch_any")
+"""Packages of ``demopool.implementations`` whose ``SPECIFICATION`` describes a library on some
+devices; importing one imports no library."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +132,12 @@ def _load(backend: str) -> Implementation:
 
 @cache
 def _entries() -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
-    for backend in BACKENDS:
-        package = _OWN.get(backend.partition(":")[0])
-        if package is None:
-            entries[backend] = Entry(None, "not written yet, planned for a later release")
-        else:
-            entries[backend] = Entry(importlib.import_module(package).SPECIFICATION)
+    own: dict[str, Entry] = {}
+    for package in _OWN:
+        ours = importlib.import_module(f"demopool.implementations.{package}").SPECIFICATION
+        own |= {f"{ours.library}:{device}": Entry(ours) for device in ours.devices}
+    planned = Entry(None, "not written yet, planned for a later release")
+    entries = {backend: own.get(backend, planned) for backend in BACKENDS}
     for point in entry_points(group=GROUP):
         for backend, listed in _plugin(point).items():
             if backend in entries:

@@ -37,10 +37,12 @@ class Sample:
     backend, route   the candidate
     case             the job, descriptor and sizes included
     measure          ``call_s``, ``first_call_s``, ``with_transfer_s``, ``peak_host_bytes``,
-                     ``peak_device_bytes`` or ``error``
+                     ``peak_device_bytes`` or ``error``; of a race ``lowest_s`` and ``mean_s`` of a
+                     round, and ``calls`` per block
     value            seconds, bytes or relative error; None unless the state is ``ok``
     device_s         the same call by the device's own events, where it has them
-    round            which round of interleaved turns it belongs to
+    round            which round of interleaved turns it belongs to, from 1 on
+    session          which race the round belongs to
     threads          of BLAS, OpenMP and Numba in the worker
     fingerprint      the key of the machine and its software
     code             what identifies the candidate's own code
@@ -55,6 +57,7 @@ class Sample:
     reason: str = ""
     device_s: float | None = None
     round: int = 0
+    session: str = ""
     threads: int = 1
     fingerprint: str = ""
     code: str = ""
@@ -106,7 +109,8 @@ def _parsed(line: str) -> Sample | None:
         if row["schema"] != SCHEMA:
             return None
         row["case"] = Case(**row["case"])
-        return Sample(**{name.name: row[name.name] for name in fields(Sample)})
+        known = {field.name for field in fields(Sample)}
+        return Sample(**{name: value for name, value in row.items() if name in known})
     except (ValueError, KeyError, TypeError):
         return None
 

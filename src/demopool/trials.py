@@ -22,6 +22,7 @@ import demopool
 from . import jobs, reference, registry
 from .candidates import Candidate, Obstacle, Subject, limits_here, obstacle
 from .cases import Case
+from .conformance.descriptors import Judgement, judge
 from .jobs import Job
 from .measurement import fingerprint, memory
 from .measurement.clock import Clock, Reading
@@ -72,7 +73,7 @@ def measure(
         yield without_value("call_s", *prepared.value)
         return
     common.update(prepared.value)
-    for name, function in _ONCE.items():
+    for name, function in ONCE.items():
         answer = ask(function)
         if answer.state is not State.OK:
             yield without_value(name, answer.state, answer.reason)
@@ -93,13 +94,21 @@ def measure(
 
 
 def run_preparation(
-    subject: Subject, candidate: Candidate, case: Case, *, seconds: float | None = None
+    subject: Subject,
+    candidate: Candidate,
+    case: Case,
+    *,
+    seconds: float | None = None,
+    bytes: float | None = None,
 ) -> Obstacle | dict[str, str]:
     """Load the library and place the data; tells on what and of what code it will be measured.
 
-    Here and not in the process that asks: finding out may load the library.
+    Here and not in the process that asks: finding out may load the library. A call may take
+    ``seconds``, and ``bytes`` if that is less than what is free.
     """
     limits = limits_here(candidate.backend, seconds)
+    if bytes is not None:
+        limits = limits._replace(bytes=min(bytes, limits.bytes or bytes))
     hindrance = obstacle(demopool, subject, candidate, case, limits)
     if hindrance:
         return hindrance
@@ -130,6 +139,20 @@ def run_block(
     return Clock(job.device, cold=cold).block(job.run, calls, discard=discard)
 
 
+def run_turn(
+    subject: Subject, candidate: Candidate, case: Case, *, calls: int, discard: int
+) -> list[float]:
+    """The same as the case says data starts: from NumPy to NumPy, or where the backend works."""
+    job = _job(subject, candidate, case)
+    call = job.run_from_host if case.data == "host" else job.run
+    return [reading.wall for reading in Clock(job.device).block(call, calls, discard=discard)]
+
+
+def run_judgement(subject: Subject, candidate: Candidate, case: Case) -> Judgement:
+    """Against the reference, on the case or a smaller twin."""
+    return judge(demopool, candidate, case)
+
+
 def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> Remarked:
     """From NumPy to NumPy, the median of a few calls, and what disturbed them."""
     job = _job(subject, candidate, case)
@@ -158,7 +181,7 @@ def run_error(subject: Subject, candidate: Candidate, case: Case) -> float:
     return jobs.relative_error(result, _expected(subject, case))
 
 
-_ONCE: dict[str, Callable[..., Any]] = {
+ONCE: dict[str, Callable[..., Any]] = {
     "first_call_s": run_first_call,
     "with_transfer_s": run_with_transfer,
     "peak_host_bytes": run_peak_host,

@@ -61,6 +61,15 @@ class State(StrEnum):
     ERROR = "error"
 
 
+class Verdict(StrEnum):
+    """Of a comparison: on a candidate, and on the whole of it (which is never ``slower``)."""
+
+    FASTEST = "fastest"
+    TIE = "tie"
+    SLOWER = "slower"
+    UNKNOWN = "unknown"
+
+
 def result_dtype(dtype: str) -> str:
     """dtype out = dtype in; half precision in gives float32 out (and float32 work)."""
     return "float32" if dtype in HALF_DTYPES else dtype

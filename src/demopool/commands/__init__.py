@@ -11,6 +11,8 @@ from demopool.errors import DemopoolError, InvalidInput
 
 from .backends import backends
 from .check import check
+from .choose import choose_command
+from .explain import explain_command
 from .history import history
 
 EXIT_WRONG, EXIT_BAD_USE, EXIT_INTERRUPTED = 1, 2, 130
@@ -26,6 +28,8 @@ def cli(context: click.Context) -> None:
     """Which implementation of second-order pooling should run on this hardware?
 
     \b
+    demopool choose                  measure, decide, explain: the fastest for a job on this machine
+    demopool explain --n 196 --d 2048    what auto would take, and why
     demopool backends                what can run here, and how to get the rest
     demopool check                   is every implementation right? judged by the reference
     demopool check numpy:cpu --operation weights --worst
@@ -40,6 +44,8 @@ def cli(context: click.Context) -> None:
 
 cli.add_command(backends)
 cli.add_command(check)
+cli.add_command(choose_command)
+cli.add_command(explain_command)
 cli.add_command(history)
 
 

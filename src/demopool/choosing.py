@@ -1,0 +1,190 @@
+"""``choose``: measure the candidates for a case, decide, and say why.
+
+Candidates are what the capability table and the registry have for the case. Each must first be
+right; then they race (``racing.py``) until the rule (``decision.py``) has an answer or the budget
+is spent; ``answers.py`` puts it into words. Samples are on disk the moment they are measured, and
+used again while neither the machine, nor its software, nor the candidate's code has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import decision, places, registry, samples
+from .answers import Choice, Row, answer
+from .candidates import TIMED_BACKENDS, Candidate, Subject
+from .cases import Case
+from .decision import Round, Standing
+from .errors import InvalidInput
+from .measurement import fingerprint
+from .racing import Race, Report
+from .samples import Sample
+from .vocabulary import State, Verdict
+
+_PATIENCE = 15.0
+"""Seconds, at least, before a candidate that does not answer is given up."""
+
+BUDGET = 60.0
+"""Seconds of racing; checks, first calls and new processes for a close winner come on top."""
+
+
+def choose(
+    case: Case,
+    *,
+    backends: Sequence[str] = (),
+    budget: float = BUDGET,
+    max_memory: float | None = None,
+    threads: int | None = None,
+    fresh: bool = False,
+    save: bool = True,
+    report: Report = lambda seconds, what: None,
+) -> Choice:
+    """Measure, decide, and save what was measured.
+
+    backends     only these; a name that cannot be used here is an error
+    budget       seconds for the race
+    max_memory   bytes a call may need by prediction; less than half of what is free in any case
+    threads      of every library; the usable cores by default
+    fresh        measure again what is stored
+    save         keep the samples for the next time
+    """
+    if budget <= 0:
+        raise InvalidInput(f"budget must be positive; got {budget}.")
+    for name in backends:
+        registry.demand(name)
+    began = time.monotonic()
+    threads = threads or fingerprint.usable_cores()
+    found = fingerprint.fingerprint()
+    warnings = fingerprint.noise(found, fingerprint.busy_share())
+    absent, candidates = _candidates(case, backends or tuple(registry.names()))
+    path = _file(case, threads)
+    race = Race(
+        case,
+        candidates,
+        threads=threads,
+        seconds_per_call=budget / 6,
+        memory_bytes=max_memory,
+        timeout=max(_PATIENCE, budget),
+        save=_saver(path) if save else lambda sample: None,
+        report=report,
+    )
+    interrupted, doubt, reused = False, "", False
+    standing = Standing(None, None, ())
+    with race:
+        try:
+            race.prepare()
+            known = {} if fresh else _resume(race, path)
+            reused = bool(race.rounds)
+            before = len(race.rounds)
+            race.qualify(known)
+            standing = race.run(budget)
+            reused = reused and len(race.rounds) == before
+            if standing.verdict is Verdict.FASTEST and standing.close:
+                doubt = race.confirm(standing)
+        except KeyboardInterrupt:
+            interrupted = True
+            standing = race.standing()
+    if interrupted:
+        warnings.append("Interrupted: the answer is from what was measured until then.")
+    seconds = time.monotonic() - began
+    return answer(case, race, standing, doubt, absent, threads, seconds, reused, warnings)
+
+
+def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Row], list[Candidate]]:
+    """What can be tried, and a row for every backend that is absent."""
+    subject = Subject("descriptor", case.descriptor)
+    absent, present = [], []
+    for name in backends:
+        if name.endswith(":ptx"):
+            continue  # PTX executed on the CPU proves results and has no time of its own
+        found = registry.probe(name)
+        if found.state is State.OK:
+            present.append(name)
+        else:
+            absent.append(Row(name, "", found.state, reason=found.reason))
+    order = [*TIMED_BACKENDS, *present]
+    present.sort(key=order.index)
+    return absent, list(subject.candidates(tuple(present)))
+
+
+# --- what was measured before ---
+
+
+def _file(case: Case, threads: int) -> Path:
+    """One file per case; its name is for people, the digest for what the name leaves out."""
+    described = json.dumps([asdict(case), threads], sort_keys=True)
+    digest = hashlib.sha256(described.encode()).hexdigest()[:8]
+    name = f"{case.descriptor}-b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-{digest}.jsonl"
+    return places.cache_folder() / "samples" / name
+
+
+def _saver(path: Path) -> Any:
+    """A cache that cannot be written must not cost the measurement."""
+    broken = False
+
+    def save(sample: Sample) -> None:
+        nonlocal broken
+        if broken:
+            return
+        try:
+            samples.append(path, [sample])
+        except InvalidInput:
+            broken = True
+
+    return save
+
+
+def _resume(race: Race, path: Path) -> dict[str, dict[str, float]]:
+    """Put the rounds of the last race of the same field back; returns what was measured once.
+
+    Same field: the same candidates, each with the same machine, libraries and code.
+    """
+    race.session = uuid.uuid4().hex[:12]
+    if not path.exists():
+        return {}
+    try:
+        stored = list(samples.read(path))
+    except InvalidInput:
+        return {}
+    same = {r.name: r.identity for r in race.fit}
+    fitting = [s for s in stored if _identity(s) == same.get(f"{s.backend}/{s.route}")]
+    known: dict[str, dict[str, float]] = {}
+    for sample in fitting:
+        if sample.round == 0 and sample.value is not None:
+            known.setdefault(f"{sample.backend}/{sample.route}", {})[sample.measure] = sample.value
+    for session in dict.fromkeys(s.session for s in reversed(fitting) if s.round > 0):
+        of_session = [s for s in fitting if s.session == session]
+        calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
+        rounds = _rounds(of_session, set(same), calls[0]) if calls else []
+        if rounds:
+            race.rounds, race.session, race.calls = rounds, session, calls[0]
+            break
+    return known
+
+
+def _identity(sample: Sample) -> dict[str, str]:
+    return {"fingerprint": sample.fingerprint, "code": sample.code}
+
+
+def _rounds(of_session: Sequence[Sample], field: set[str], calls: int) -> list[Round]:
+    """Whole rounds in order, up to the first that is not: a race can be killed in the middle of
+    one. A round is whole when everybody took part who was then still in the race."""
+    found: list[Round] = []
+    while True:
+        number = len(found) + 1
+        both: dict[str, dict[str, float]] = {"lowest_s": {}, "mean_s": {}}
+        for s in of_session:
+            if s.round == number and s.measure in both and s.value is not None:
+                both[s.measure][f"{s.backend}/{s.route}"] = s.value
+        standing = decision.judge(found, calls=calls)
+        alive = set(standing.alive) if found else field
+        if standing.verdict is not None or not (alive <= both["lowest_s"].keys() & both["mean_s"]):
+            return found
+        found.append(Round(both["lowest_s"], both["mean_s"]))

@@ -1,0 +1,72 @@
+"""``demopool explain``: what ``auto`` takes for a job, and why. Nothing is measured."""
+
+from __future__ import annotations
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from demopool.auto import explain
+from demopool.units import readable
+from demopool.vocabulary import DESCRIPTORS
+
+from .output import console, emit, envelope, json_option
+
+SCHEMA = 1
+
+
+@click.command(name="explain")
+@click.option(
+    "--descriptor", type=click.Choice(DESCRIPTORS), default="democratic", show_default=True
+)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Images.")
+@click.option("--n", type=click.IntRange(1), default=784, show_default=True, help="Features.")
+@click.option("--d", type=click.IntRange(1), default=512, show_default=True, help="Their length.")
+@click.option("--k", type=click.IntRange(1), default=8192, show_default=True, help="Of a sketch.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float16", "float32", "float64"]),
+    default="float32",
+    show_default=True,
+)
+@click.option("--backend", default="auto", show_default=True, help="Only this one.")
+@click.option("--route", default="auto", show_default=True, help="Only this one.")
+@json_option
+def explain_command(
+    descriptor: str,
+    batch: int,
+    n: int,
+    d: int,
+    k: int,
+    dtype: str,
+    backend: str,
+    route: str,
+    as_json: bool,
+) -> int:
+    """What backend="auto" and route="auto" take for NumPy features of these sizes, and why.
+
+    Measured here by `demopool choose`: what it recommended. Else the lowest predicted time, by a
+    model fitted to what was measured; without any measurement numpy:cpu by its cheapest route.
+
+    \b
+    demopool explain --batch 8 --n 784 --d 512
+    demopool explain --descriptor sketched-power --n 196 --d 2048 --json
+    """
+    found = explain((batch, n, d), descriptor, dtype=dtype, k=k, backend=backend, route=route)
+    if as_json:
+        emit(envelope(SCHEMA, found.as_result()))
+        return 0
+    screen = console()
+    screen.print(found.sentence, style="bold", soft_wrap=True)
+    table = Table(box=SIMPLE, pad_edge=False)
+    for heading in ("candidate", "predicted", "measured", ""):
+        table.add_column(heading, justify="left" if heading in ("candidate", "") else "right")
+    for option in found.options:
+        table.add_row(
+            f"{option.backend}/{option.route}",
+            readable(option.predicted_s, "time"),
+            readable(option.measured_s, "time"),
+            option.reason,
+        )
+    screen.print(table)
+    return 0

@@ -1,0 +1,204 @@
+"""Profiles, the fitted model, and what ``auto`` takes because of them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import demopool as dp
+from demopool import auto, costs, places, profiles
+from demopool.answers import Choice, Row
+from demopool.candidates import Subject
+from demopool.cases import Case
+from demopool.errors import Unsupported
+from demopool.profiles import Decided, Measured
+from demopool.vocabulary import State, Verdict
+
+HERE = profiles._key()
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+
+
+def _choice(case: Case, times: dict[str, float], best: str, **changes: Any) -> Choice:
+    rows = []
+    for name, seconds in times.items():
+        backend, _, route = name.partition("/")
+        verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
+        rows.append(Row(backend, route, State.OK, verdict, median_s=seconds))
+    backend, _, route = best.partition("/")
+    fields = {"fingerprint": HERE, **changes}
+    return Choice(case, Verdict.FASTEST, backend, route, "", tuple(rows), 2, 1.0, 15, **fields)
+
+
+CASE = Case(batch=2, n=40, d=12)
+TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 1e-4}
+
+
+def test_without_measurements_the_array_stays_at_home() -> None:
+    found = dp.explain((2, 40, 12))
+    assert (found.backend, found.because) == ("numpy:cpu", "default")
+    assert {option.backend for option in found.options} == {"numpy:cpu"}
+
+
+def test_a_measured_case_is_taken_as_recommended() -> None:
+    assert profiles.remember(_choice(CASE, TIMES, "numpy:cpu/matrix-free")) == ""
+    found = dp.explain((2, 40, 12), gamma=0.3)  # which the time does not depend on
+    assert (found.backend, found.route, found.because) == ("numpy:cpu", "matrix-free", "measured")
+    assert "measured here, fastest among 3" in found.sentence
+    measured = {(o.backend, o.route): o.measured_s for o in found.options}
+    assert measured["numpy:cpu", "dense"] == 3e-4
+    assert dp.explain((2, 40, 12), iterations=20).because == "model"
+    assert dp.explain((2, 40, 13)).because == "model"
+
+
+def test_describe_goes_where_auto_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).random((2, 40, 12), dtype=np.float32)
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    used: list[str] = []
+    genuine = dp.description.operations_of
+    monkeypatch.setattr(
+        dp.description, "operations_of", lambda name: used.append(name) or genuine(name)
+    )
+    y = dp.describe(X, "democratic")
+    assert "numba:cpu" in used
+    assert isinstance(y, np.ndarray)
+    np.testing.assert_allclose(y, dp.describe(X, "democratic", backend="numpy:cpu"), atol=1e-5)
+
+
+def test_a_tensor_stays_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    X = torch.rand(2, 40, 12, requires_grad=True)
+    assert isinstance(dp.describe(X, "democratic"), torch.Tensor)
+
+
+def test_only_backends_that_were_right_and_measured_come_into_question() -> None:
+    profiles.remember(_choice(CASE, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense"))
+    found = dp.explain((8, 100, 20))
+    assert {option.backend for option in found.options} == {"numpy:cpu"}
+
+
+def test_what_is_named_is_respected() -> None:
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    assert dp.explain((2, 40, 12), backend="numpy:cpu").backend == "numpy:cpu"
+    assert dp.explain((2, 40, 12), route="matrix-free").route == "matrix-free"
+    assert dp.explain((50, 20), "power", route="newton").route == "newton"
+    with pytest.raises(Unsupported):
+        dp.explain((2, 40, 12), "power", p=0.3, route="polar")
+
+
+def test_the_fitted_model_decides_what_was_not_measured() -> None:
+    """Measurements that say scatters are cheap here change an answer; deleting them changes it
+    back."""
+    sketched = Case(descriptor="sketched-sum", batch=1, n=16, d=2048, k=8192)
+    before = dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu")
+    assert before.route == "fft"
+    times = {"numpy:cpu/fft": 5e-2, "numpy:cpu/moment": 1e-4}
+    profiles.remember(_choice(sketched, times, "numpy:cpu/moment"))
+    after = dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu")
+    assert (after.route, after.because) == ("moment", "model")
+    (path,) = (places.cache_folder() / "profiles").iterdir()
+    stored = json.loads(path.read_text())
+    stored["coefficients"] = {}
+    path.write_text(json.dumps(stored))
+    profiles._read.cache_clear()
+    assert dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu").route == "fft"
+
+
+def test_operations_take_the_fitted_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    sketched = Case(descriptor="sketched-sum", batch=1, n=16, d=600, k=512)
+    profiles.remember(
+        _choice(sketched, {"numpy:cpu/fft": 9e-2, "numpy:cpu/moment": 1e-5}, "numpy:cpu/moment")
+    )
+    prices = auto.prices("numpy:cpu", "float32")
+    assert prices != costs.coefficients("numpy:cpu", "float32")
+    assert costs.cheapest("numpy:cpu", "pool_sketch", sketched, prices) == "moment"
+
+
+def test_the_fit_finds_the_coefficients_of_recorded_times() -> None:
+    """A machine with other speeds, four cases per kind of work, and 3 % of noise."""
+    rng = np.random.default_rng(0)
+    shipped = costs.coefficients("numpy:cpu", "float32")
+    true = {
+        kind: value * factor
+        for (kind, value), factor in zip(
+            shipped.items(), (0.5, 2.0, 3.0, 1.0, 0.4, 2.5, 1.7, 0.8, 1.2), strict=True
+        )
+    }
+    decided = []
+    for descriptor in dp.vocabulary.DESCRIPTORS:
+        subject = Subject("descriptor", descriptor)
+        for n, d in ((49, 64), (196, 512), (784, 128), (3136, 64), (300, 300)):
+            case = Case(descriptor=descriptor, n=n, d=d)
+            measured = []
+            for route in subject.routes():
+                if "newton" in route and n < d:
+                    continue
+                counts = costs.counts_of("numpy:cpu", subject.steps(route), case)
+                seconds = sum(true[kind] * count for kind, count in counts.items())
+                noisy = float(seconds * np.exp(rng.normal(0, 0.03)))
+                measured.append(Measured("numpy:cpu", route, noisy, "slower"))
+            decided.append(Decided(case, 2, "fastest", "numpy:cpu", "x", tuple(measured)))
+    fitted = profiles.fit(tuple(decided))["numpy:cpu"]["float32"]
+    wrong_before = wrong_after = total = 0
+    for answer in decided:
+        subject = Subject("descriptor", answer.case.descriptor)
+        for m in answer.candidates:
+            counts = costs.counts_of("numpy:cpu", subject.steps(m.route), answer.case)
+            for prices, how in ((shipped, "before"), (fitted, "after")):
+                predicted = sum(prices[kind] * count for kind, count in counts.items())
+                off = not 1 / 1.3 < predicted / m.seconds < 1.3
+                if how == "before":
+                    wrong_before += off
+                else:
+                    wrong_after += off
+            total += 1
+    assert wrong_before > total / 2
+    assert wrong_after < total / 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"schema": 99}', '{"schema": 1}', "\x00\x01"],
+)
+def test_a_damaged_profile_is_ignored_with_a_warning(text: str) -> None:
+    path = profiles._path(HERE)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.warns(RuntimeWarning, match="is not used"):
+        assert profiles.here() == profiles.Profile()
+    # And the next answer replaces it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense")) == ""
+    assert profiles.here().of(CASE) is not None
+
+
+def test_a_foreign_profile_is_ignored_with_a_warning() -> None:
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", fingerprint="another"))
+    assert profiles.here() == profiles.Profile()
+    profiles._path("another").rename(profiles._path(HERE))
+    profiles._read.cache_clear()
+    with pytest.warns(RuntimeWarning, match="another machine"):
+        assert profiles.here() == profiles.Profile()
+
+
+def test_a_backend_that_went_away_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles.remember(_choice(CASE, {**TIMES, "gone:cpu/dense": 1e-6}, "gone:cpu/dense"))
+    with pytest.raises(dp.InvalidInput):
+        dp.registry.probe("gone:cpu")
+    assert dp.explain((2, 40, 12)).backend in ("numpy:cpu", "numba:cpu")
+
+
+def test_nothing_is_kept_of_a_race_without_times() -> None:
+    empty = Choice(CASE, Verdict.UNKNOWN, "numpy:cpu", "dense", "", (), 2, 1.0, 0, fingerprint=HERE)
+    assert profiles.remember(empty) == ""
+    assert profiles.here() == profiles.Profile()

@@ -1,0 +1,361 @@
+"""``choose`` from end to end: the answer, what is kept, and what it must survive."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demopool import choosing, decision, places, racing, samples, trials
+from demopool.candidates import Candidate
+from demopool.cases import Case
+from demopool.conformance.descriptors import Judgement, judge, twin
+from demopool.measurement.worker import Answer
+from demopool.racing import Race, Runner
+from demopool.vocabulary import State, Verdict
+
+import demopool as dp  # isort: skip
+
+SMALL = Case(batch=2, n=30, d=8)
+FIELD = (Candidate("numpy:cpu", "dense"), Candidate("numpy:cpu", "matrix-free"))
+IDENTITY = {"fingerprint": "f", "code": "c"}
+
+
+class FakeRace(Race):
+    """Runners that take the times they are told to; the rest is the real thing."""
+
+    times: dict[str, Any]
+
+    def _ask(self, runner: Runner, function: Any, **options: Any) -> Answer:
+        if function is trials.run_preparation:
+            return Answer(State.OK, dict(IDENTITY), "")
+        if function is trials.run_judgement:
+            return Answer(State.OK, Judgement(1e-7, 1e-5, self.case), "")
+        if function is trials.run_turn:
+            found = self.times[runner.name]
+            value = found(len(self.rounds)) if callable(found) else found
+            if isinstance(value, Answer):
+                runner.fail(value.state, value.reason)
+                return value
+            return Answer(State.OK, [value] * options["calls"], "")
+        return Answer(State.OK, 1.0, "")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of one turn, without pauses."""
+    monkeypatch.setattr(decision, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(racing, "PAUSE", 0.0)
+    monkeypatch.setattr(choosing.fingerprint, "busy_share", lambda: None)
+
+
+def _choose(monkeypatch: pytest.MonkeyPatch, times: dict[str, Any], **options: Any) -> Any:
+    monkeypatch.setattr(choosing, "Race", type("Told", (FakeRace,), {"times": times}))
+    return choosing.choose(SMALL, **{"backends": ("numpy:cpu",), "budget": 5.0, **options})
+
+
+def test_a_winner_is_named_with_its_lead(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _choose(
+        monkeypatch, {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}, fresh=True
+    )
+    assert (found.state, found.backend, found.route) == ("fastest", "numpy:cpu", "dense")
+    assert found.sentence.startswith("Use numpy:cpu, dense route: 2.5x faster than the next")
+    by_route = {row.route: row for row in found.rows}
+    assert by_route["dense"].verdict is Verdict.FASTEST
+    assert by_route["matrix-free"].verdict is Verdict.SLOWER
+    assert by_route["matrix-free"].ratio == pytest.approx(2.5)
+    assert by_route["dense"].median_s == pytest.approx(0.002)
+
+
+def test_a_tie_says_why_one_is_recommended(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _choose(
+        monkeypatch, {"numpy:cpu/dense": 0.00201, "numpy:cpu/matrix-free": 0.002}, fresh=True
+    )
+    assert found.state is Verdict.TIE
+    assert "a tie with numpy:cpu/dense, recommended because of the lower median" in found.sentence
+
+
+def test_the_budget_ends_in_unknown(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.0021}
+    found = _choose(monkeypatch, times, fresh=True, budget=1e-4)
+    assert found.state is Verdict.UNKNOWN
+    assert "probably numpy:cpu" in found.sentence
+    assert "longer --budget" in found.sentence
+
+
+def test_a_close_winner_that_new_processes_do_not_repeat_is_unknown(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    times = {
+        "numpy:cpu/dense": 0.002,
+        "numpy:cpu/matrix-free": lambda i: 0.0021 if not closed else 0.002,
+    }
+
+    class Told(FakeRace):
+        def confirm(self, standing: Any) -> str:
+            closed.append("yes")
+            self._workers = {"numpy:cpu": type("W", (), {"close": lambda self: None})()}
+            return super().confirm(standing)
+
+    monkeypatch.setattr(choosing, "Race", type("T", (Told,), {"times": times}))
+    found = choosing.choose(SMALL, backends=("numpy:cpu",), budget=5.0, fresh=True)
+    assert found.state is Verdict.UNKNOWN
+    assert "new processes did not repeat it" in found.sentence
+
+
+def test_who_fails_in_the_race_is_out_and_the_others_go_on(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = Answer(State.ERROR, None, "the worker died by SIGSEGV")
+    times = {
+        "numpy:cpu/dense": lambda i: 0.002 if i < 5 else crash,
+        "numpy:cpu/matrix-free": 0.005,
+    }
+    found = _choose(monkeypatch, times, fresh=True)
+    assert (found.backend, found.route) == ("numpy:cpu", "matrix-free")
+    assert {row.route: row.state for row in found.rows}["dense"] is State.ERROR
+
+
+def test_a_clock_that_goes_backwards_costs_a_block(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(10**6))
+    times = {
+        "numpy:cpu/dense": lambda i: -1.0 if next(calls) % 3 == 0 else 0.002,
+        "numpy:cpu/matrix-free": 0.005,
+    }
+    found = _choose(monkeypatch, times, fresh=True)
+    assert (found.state, found.route) == ("fastest", "dense")
+
+
+def test_an_interrupt_gives_the_best_answer_so_far(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(i: int) -> float:
+        if i == 10:
+            raise KeyboardInterrupt
+        return 0.0025
+
+    found = _choose(
+        monkeypatch, {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": interrupted}, fresh=True
+    )
+    assert found.state is Verdict.UNKNOWN
+    assert "probably numpy:cpu, dense" in found.sentence
+    assert any("Interrupted" in warning for warning in found.warnings)
+
+
+def test_what_was_measured_is_used_again_until_something_changes(
+    quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}
+    first = _choose(monkeypatch, times)
+    assert not first.reused
+    faster = {"numpy:cpu/dense": 0.009, "numpy:cpu/matrix-free": 0.001}
+    again = _choose(monkeypatch, faster)
+    assert again.reused
+    assert again.route == "dense"
+    assert _choose(monkeypatch, faster, fresh=True).route == "matrix-free"
+    monkeypatch.setitem(IDENTITY, "code", "another")
+    assert _choose(monkeypatch, faster).route == "matrix-free"
+
+
+def test_a_race_killed_at_any_moment_goes_on(
+    quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Cut the file of samples at every place: what is whole is used, nothing breaks."""
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}
+    whole = _choose(monkeypatch, times)
+    (path,) = (tmp_path / "samples").iterdir()
+    text = path.read_bytes()
+    for cut in range(0, len(text), len(text) // 25):
+        path.write_bytes(text[:cut])
+        found = _choose(monkeypatch, times)
+        assert (found.state, found.route, found.rounds) == (whole.state, whole.route, whole.rounds)
+    assert all(samples.read(path))
+
+
+def test_the_twin_keeps_what_matters() -> None:
+    for descriptor in dp.vocabulary.DESCRIPTORS:
+        big = Case(descriptor=descriptor, batch=64, n=12544, d=2048, dtype="float64", p=0.3)
+        small = twin(big)
+        assert (small.descriptor, small.dtype, small.p) == (descriptor, "float64", 0.3)
+        assert small.n * small.n * small.d <= 2e9
+        if descriptor.endswith("power"):
+            assert small.d**3 <= 2e8
+    assert twin(Case(batch=1)) == Case(batch=1)
+
+
+@pytest.mark.parametrize("descriptor", dp.vocabulary.DESCRIPTORS)
+def test_every_candidate_is_judged_right_and_a_small_error_is_seen(
+    descriptor: str, usable: str
+) -> None:
+    case = Case(descriptor=descriptor, batch=2, n=40, d=12, k=64, dtype="float64")
+    subject = dp.candidates.Subject("descriptor", descriptor)
+    for candidate in subject.candidates((usable,)):
+        if dp.candidates.obstacle(dp, subject, candidate, case):
+            continue
+        assert judge(dp, candidate, case).is_right, candidate
+
+        class Off:
+            """A demopool whose descriptors are off by a little."""
+
+            @staticmethod
+            def describe(*arguments: Any, **options: Any) -> Any:
+                return dp.describe(*arguments, **options) * (1 + 1e-4)
+
+        assert not judge(Off, candidate, case).is_right, candidate
+
+
+# --- real processes ---
+
+BAD = """
+import os, signal, time
+from dataclasses import replace
+import numpy as np
+from demopool.implementations.numpy_cpu import SPECIFICATION as BASE
+
+
+def bad(name, pool):
+    def load(device):
+        from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
+
+        class Bad(NumpyImplementation):
+            kernels = {**NumpyImplementation.kernels, ("pool", "direct"): pool}
+
+        return Bad()
+
+    return replace(BASE, library=name, load=load, recognise=lambda array: None)
+
+
+CRASHES = bad("crashes", lambda X, a, order: os.kill(os.getpid(), signal.SIGSEGV))
+HANGS = bad("hangs", lambda X, a, order: time.sleep(1000))
+GARBAGE = bad("garbage", lambda X, a, order: np.ones((*X.shape[:-2], X.shape[-1], X.shape[-1])))
+"""
+
+
+def _command(
+    *arguments: str, timeout: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "demopool", "choose", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DEMOPOOL_REQUIRE_BACKENDS": "", **environment},
+        timeout=timeout,
+        check=False,
+    )
+
+
+TINY = ("--n", "30", "--d", "8", "--budget", "8", "--threads", "1")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSEGV"), reason="no such signal here")
+def test_backends_that_crash_hang_or_lie_are_shown_and_do_not_win(tmp_path: Path) -> None:
+    (tmp_path / "bad_backends.py").write_text(BAD)
+    information = tmp_path / "bad_backends-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-backends\nVersion: 1\n")
+    (information / "entry_points.txt").write_text(
+        "[demopool.backends]\ncrashes = bad_backends:CRASHES\nhangs = bad_backends:HANGS\n"
+        "garbage = bad_backends:GARBAGE\n"
+    )
+    done = _command(
+        *TINY,
+        *("--backends", "numpy:cpu,crashes:cpu,hangs:cpu,garbage:cpu", "--json"),
+        PYTHONPATH=str(tmp_path),
+        DEMOPOOL_CACHE_DIR=str(tmp_path / "cache"),
+    )
+    assert done.returncode == 1, done.stderr  # something is wrong, and said
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["verdict"]["backend"] == "numpy:cpu"
+    states = {(c["backend"], c["route"]): c for c in result["candidates"] if c["route"] == "dense"}
+    assert states["numpy:cpu", "dense"]["state"] == "ok"
+    assert states["crashes:cpu", "dense"]["state"] == "error"
+    assert "Segmentation fault" in states["crashes:cpu", "dense"]["reason"]
+    assert states["hangs:cpu", "dense"]["state"] == "timeout"
+    assert states["garbage:cpu", "dense"]["state"] == "wrong"
+    assert "allowed are" in states["garbage:cpu", "dense"]["reason"]
+    keys = "backend route state verdict median_s low_s high_s first_call_s with_transfer_s"
+    keys += " peak_host_bytes peak_device_bytes error reason"
+    assert set(keys.split()) <= set(result["candidates"][0])
+
+
+def test_sizes_of_one_and_a_narrow_terminal_without_colour(tmp_path: Path) -> None:
+    done = _command(
+        *("--n", "1", "--d", "1", "--budget", "4", "--threads", "1"),
+        *("--backends", "numpy:cpu"),
+        COLUMNS="60",
+        TERM="dumb",
+        DEMOPOOL_CACHE_DIR=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "numpy:cpu" in done.stdout
+    assert "\x1b" not in done.stdout
+    table = [line for line in done.stdout.splitlines() if "numpy:cpu/" in line and "|" not in line]
+    assert table
+    assert all(len(line) <= 60 for line in table if not line.startswith(("Use", "Unknown", "not")))
+
+
+def test_a_limit_below_every_candidate(tmp_path: Path) -> None:
+    done = _command(*TINY, "--max-memory", "1KB", DEMOPOOL_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert "Nothing can do this here" in done.stdout
+    assert "predicted to need" in done.stdout
+
+
+def test_a_cache_that_cannot_be_used(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    done = _command(*TINY, "--backends", "numpy:cpu", DEMOPOOL_CACHE_DIR=str(in_the_way))
+    assert done.returncode == 0, done.stderr
+    assert "could not be saved" in done.stderr
+
+
+def test_two_at_once_and_one_killed(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "demopool", "choose", *TINY, "--backends", "numpy:cpu"]
+    environment = {
+        **os.environ,
+        "DEMOPOOL_REQUIRE_BACKENDS": "",
+        "DEMOPOOL_CACHE_DIR": str(tmp_path),
+    }
+    both = [
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    time.sleep(4)
+    both[2].kill()
+    outputs = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both[:2]] == [0, 0]
+    assert all(re.search("Use numpy:cpu|probably numpy:cpu", text) for text in outputs[:2])
+    (path,) = (tmp_path / "samples").iterdir()
+    assert list(samples.read(path))
+    (profile,) = (tmp_path / "profiles").iterdir()
+    assert json.loads(profile.read_text())["decided"]
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--case", "vgg-b1", "--n", "3"), "not several"),
+        (("--max-memory", "lots"), "must be like 500MB"),
+        (("--backends", "numpy:gpu"), "numpy:gpu"),
+        (("--like", "absent.npy"), "absent.npy"),
+    ],
+)
+def test_bad_use(arguments: tuple[str, ...], sentence: str) -> None:
+    done = _command(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
