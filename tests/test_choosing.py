@@ -103,7 +103,6 @@ def test_a_close_winner_that_new_processes_do_not_repeat_is_unknown(
     class Told(FakeRace):
         def confirm(self, standing: Any) -> str:
             closed.append("yes")
-            self._workers = {"numpy:cpu": type("W", (), {"close": lambda self: None})()}
             return super().confirm(standing)
 
     monkeypatch.setattr(choosing, "Race", type("T", (Told,), {"times": times}))

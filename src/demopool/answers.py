@@ -65,6 +65,7 @@ class Choice:
     seconds: float
     rounds: int
     reused: bool = False
+    interrupted: bool = False
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     codes: dict[str, str] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class Choice:
             "seconds": self.seconds,
             "rounds": self.rounds,
             "reused": self.reused,
+            "interrupted": self.interrupted,
             "warnings": list(self.warnings),
         }
 
@@ -97,6 +99,7 @@ def answer(
     threads: int,
     seconds: float,
     reused: bool,
+    interrupted: bool,
     warnings: list[str],
 ) -> Choice:
     state = overall(standing, doubt)
@@ -121,6 +124,7 @@ def answer(
         seconds,
         len(race.rounds),
         reused,
+        interrupted,
         tuple(warnings),
         next((r.identity["fingerprint"] for r in race.fit if r.identity), ""),
         {r.candidate.backend: r.identity["code"] for r in race.fit if r.identity},

@@ -24,7 +24,7 @@ from .cases import Case
 from .decision import Round, Standing
 from .errors import InvalidInput
 from .measurement import fingerprint
-from .racing import Race, Report
+from .racing import Race, Report, Workers
 from .samples import Sample
 from .vocabulary import State, Verdict
 
@@ -45,6 +45,7 @@ def choose(
     fresh: bool = False,
     save: bool = True,
     report: Report = lambda seconds, what: None,
+    workers: Workers | None = None,
 ) -> Choice:
     """Measure, decide, and save what was measured.
 
@@ -54,13 +55,27 @@ def choose(
     threads      of every library; the usable cores by default
     fresh        measure again what is stored
     save         keep the samples for the next time
+    report       is told what is being done
+    workers      processes to use, and to leave running; ``threads`` is then theirs
     """
+    if workers is None:
+        with Workers(threads or fingerprint.usable_cores()) as own:
+            return choose(
+                case,
+                backends=backends,
+                budget=budget,
+                max_memory=max_memory,
+                fresh=fresh,
+                save=save,
+                report=report,
+                workers=own,
+            )
     if budget <= 0:
         raise InvalidInput(f"budget must be positive; got {budget}.")
     for name in backends:
         registry.demand(name)
     began = time.monotonic()
-    threads = threads or fingerprint.usable_cores()
+    threads = workers.threads
     found = fingerprint.fingerprint()
     warnings = fingerprint.noise(found, fingerprint.busy_share())
     absent, candidates = _candidates(case, backends or tuple(registry.names()))
@@ -68,7 +83,7 @@ def choose(
     race = Race(
         case,
         candidates,
-        threads=threads,
+        workers,
         seconds_per_call=budget / 6,
         memory_bytes=max_memory,
         timeout=max(_PATIENCE, budget),
@@ -77,24 +92,25 @@ def choose(
     )
     interrupted, doubt, reused = False, "", False
     standing = Standing(None, None, ())
-    with race:
-        try:
-            race.prepare()
-            known = {} if fresh else _resume(race, path)
-            reused = bool(race.rounds)
-            before = len(race.rounds)
-            race.qualify(known)
-            standing = race.run(budget)
-            reused = reused and len(race.rounds) == before
-            if standing.verdict is Verdict.FASTEST and standing.close:
-                doubt = race.confirm(standing)
-        except KeyboardInterrupt:
-            interrupted = True
-            standing = race.standing()
+    try:
+        race.prepare()
+        known = {} if fresh else _resume(race, path)
+        reused = bool(race.rounds)
+        before = len(race.rounds)
+        race.qualify(known)
+        standing = race.run(budget)
+        reused = reused and len(race.rounds) == before
+        if standing.verdict is Verdict.FASTEST and standing.close:
+            doubt = race.confirm(standing)
+    except KeyboardInterrupt:
+        interrupted = True
+        standing = race.standing()
     if interrupted:
         warnings.append("Interrupted: the answer is from what was measured until then.")
     seconds = time.monotonic() - began
-    return answer(case, race, standing, doubt, absent, threads, seconds, reused, warnings)
+    return answer(
+        case, race, standing, doubt, absent, threads, seconds, reused, interrupted, warnings
+    )
 
 
 def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Row], list[Candidate]]:

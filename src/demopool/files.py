@@ -11,6 +11,11 @@ from .errors import InvalidInput
 
 
 def write_text(path: Path, text: str) -> None:
+    """Text as UTF-8, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write beside, then rename: an interrupted write leaves the old file, or none.
 
     A link stays a link, a file keeps its mode, and what is not a file (a pipe) is written to.
@@ -18,7 +23,7 @@ def write_text(path: Path, text: str) -> None:
     path = path.resolve()
     if path.exists() and not path.is_file():
         try:
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(content)
         except OSError as problem:
             raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
         return
@@ -27,8 +32,8 @@ def write_text(path: Path, text: str) -> None:
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(beside, stat.S_IMODE(path.stat().st_mode) if path.exists() else _new_file_mode())
         os.replace(beside, path)
     except OSError as problem:

@@ -56,15 +56,36 @@ class Runner:
         self.state, self.reason = state, reason
 
 
+class Workers:
+    """A process for every backend, started when it is first asked; several races can share them."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._running: dict[str, Worker] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def of(self, backend: str) -> Worker:
+        if backend not in self._running:
+            worker = Worker(self.threads, environment=QUIET_THREADS)
+            self._running[backend] = self._stack.enter_context(worker)
+        return self._running[backend]
+
+
 class Race:
-    """The workers of one case, and the rounds so far."""
+    """The candidates of one case, and the rounds so far."""
 
     def __init__(
         self,
         case: Case,
         candidates: Iterable[Candidate],
+        workers: Workers,
         *,
-        threads: int,
         seconds_per_call: float,
         memory_bytes: float | None,
         timeout: float = trials.TIMEOUT,
@@ -79,18 +100,10 @@ class Race:
         self.calls = 1
         self.session = ""
         self.spent = 0.0
-        self._threads, self._limits = threads, (seconds_per_call, memory_bytes)
-        self._timeout = timeout
+        self._workers, self._timeout = workers, timeout
+        self._limits = (seconds_per_call, memory_bytes)
         self._save, self._report = save, report
-        self._workers: dict[str, Worker] = {}
-        self._stack = ExitStack()
         self._rng = np.random.default_rng()
-
-    def __enter__(self) -> Race:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
 
     @property
     def fit(self) -> list[Runner]:
@@ -179,7 +192,7 @@ class Race:
         names = {standing.lead, *standing.close}
         runners = [runner for runner in self.fit if runner.name in names]
         for backend in {runner.candidate.backend for runner in runners}:
-            self._workers[backend].close()
+            self._workers.of(backend).close()
         while len(self.confirming) < decision.CONFIRMING_ROUNDS:
             count = len(self.confirming)
             self._report(self.spent, f"new processes, round {count + 1}")
@@ -239,7 +252,7 @@ class Race:
                 value,
                 reason=runner.remark if measure == "with_transfer_s" else "",
                 session=self.session,
-                threads=self._threads,
+                threads=self._workers.threads,
                 **runner.identity,
                 **extra,
             )
@@ -247,11 +260,7 @@ class Race:
 
     def _ask(self, runner: Runner, function: Callable[..., Any], **options: Any) -> Answer:
         """In the worker of its backend; whatever goes wrong there puts the runner out."""
-        backend = runner.candidate.backend
-        if backend not in self._workers:
-            worker = Worker(self._threads, environment=QUIET_THREADS)
-            self._workers[backend] = self._stack.enter_context(worker)
-        answer = self._workers[backend].ask(
+        answer = self._workers.of(runner.candidate.backend).ask(
             function, self.subject, runner.candidate, self.case, timeout=self._timeout, **options
         )
         if answer.state is not State.OK:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from demopool import profiles
+from demopool import crossover, pictures, profiles
 from demopool.answers import Choice, Row
 from demopool.cases import NAMED, Case, named
 from demopool.choosing import BUDGET, choose
 from demopool.errors import InvalidInput
-from demopool.racing import Report
+from demopool.measurement.fingerprint import usable_cores
+from demopool.racing import Report, Workers
 from demopool.units import readable
 from demopool.vocabulary import DESCRIPTORS, State
 
@@ -28,6 +29,7 @@ from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1
 DEFAULT_CASE = "vgg-b8"
+SWEEP_BUDGET = 10.0
 
 
 @click.command(name="choose")
@@ -69,16 +71,25 @@ DEFAULT_CASE = "vgg-b8"
 @click.option(
     "--budget",
     type=click.FloatRange(0, min_open=True),
-    default=BUDGET,
-    show_default=True,
     metavar="SECONDS",
-    help="For the race of one case; it ends as soon as there is an answer.",
+    help="For the race of one case; it ends as soon as there is an answer.  [default: 60]",
 )
 @click.option("--max-memory", metavar="SIZE", help="A call may need so much: 500MB, 2GB.")
 @click.option(
     "--backends", metavar="NAME,...", help="Only these: numpy:cpu,torch:cpu.  [default: all]"
 )
 @click.option("--threads", type=click.IntRange(1), help="Of every library.  [default: all cores]")
+@click.option(
+    "--sweep",
+    nargs=2,
+    metavar="n=... d=...",
+    help="A map over sizes: --sweep n=49,196,784 d=64,512.  [its budget: 10 s a cell]",
+)
+@click.option(
+    "--png",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the map of a sweep into this file.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before.")
 @click.option(
     "--save/--no-save", default=True, show_default=True, help='Keep it for backend="auto".'
@@ -95,10 +106,12 @@ def choose_command(
     like: Path | None,
     dtype: str | None,
     data: str,
-    budget: float,
+    budget: float | None,
     max_memory: str | None,
     backends: str | None,
     threads: int | None,
+    sweep: tuple[str, str] | None,
+    png: Path | None,
     fresh: bool,
     save: bool,
     as_json: bool,
@@ -118,33 +131,56 @@ def choose_command(
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
     demopool choose --descriptor all --json
+    demopool choose --sweep n=49,196,784 d=64,256,1024 --png map.png
     """
     check_writable(output)
+    check_writable(png)
+    if png and not sweep:
+        raise click.UsageError("--png draws the map of a --sweep; give one.")
     wanted = list(_cases(descriptor, cases, like, dtype, data, sizes))
+    if sweep:
+        ns, ds = crossover.parse(sweep)
+        if cases or like or len(wanted) > 1 or sizes["n"] or sizes["d"]:
+            raise click.UsageError("--sweep takes one descriptor, and its sizes from n= and d=.")
+        base = replace(wanted[0], batch=sizes["batch"] or 1)
+        wanted = [replace(base, n=n, d=d) for n in ns for d in ds]
+    budget = budget or (SWEEP_BUDGET if sweep else BUDGET)
     most = None if max_memory is None else _bytes(max_memory)
     names = tuple(name.strip() for name in backends.split(",")) if backends else ()
     screen = console()
-    choices = []
-    for case in wanted:
-        with _progress(case, budget) as report:
-            found = choose(
-                case,
-                backends=names,
-                budget=budget,
-                max_memory=most,
-                threads=threads,
-                fresh=fresh,
-                save=save,
-                report=report,
-            )
-        choices.append(found)
-        trouble = profiles.remember(found) if save else ""
-        if trouble:
-            click.echo(f"demopool: {trouble}", err=True)
-        if not (as_json or output):
-            show(found, screen)
+    choices: list[Choice] = []
+    with Workers(threads or usable_cores()) as workers:
+        for number, case in enumerate(wanted, start=1):
+            title = f"{number}/{len(wanted)} n={case.n} d={case.d}" if sweep else case.descriptor
+            with _progress(title, budget) as report:
+                found = choose(
+                    case,
+                    backends=names,
+                    budget=budget,
+                    max_memory=most,
+                    fresh=fresh,
+                    save=save,
+                    report=report,
+                    workers=workers,
+                )
+            choices.append(found)
+            trouble = profiles.remember(found) if save else ""
+            if trouble:
+                click.echo(f"demopool: {trouble}", err=True)
+            if not (as_json or output or sweep):
+                show(found, screen)
+            if found.interrupted:
+                break
+    cells = [crossover.cell(choice) for choice in choices] if sweep else []
+    if png:
+        pictures.save(crossover.draw(cells, f"{descriptor}: fastest by n and d"), png)
     if as_json or output:
-        emit(envelope(SCHEMA, {"results": [c.as_result() for c in choices]}), output)
+        payload: dict[str, Any] = {"results": [choice.as_result() for choice in choices]}
+        if sweep:
+            payload["map"] = [asdict(cell) for cell in cells]
+        emit(envelope(SCHEMA, payload), output)
+    elif sweep:
+        _show_map(cells, screen)
     failed = any(row.state is State.WRONG for choice in choices for row in choice.rows)
     return 1 if failed or any(choice.backend is None for choice in choices) else 0
 
@@ -196,10 +232,10 @@ def _bytes(text: str) -> float:
 
 
 @contextmanager
-def _progress(case: Case, budget: float) -> Iterator[Report]:
+def _progress(title: str, budget: float) -> Iterator[Report]:
     """A bar over the budget on standard error, gone when done; nothing without a terminal."""
     errors = Console(stderr=True)
-    columns = (TextColumn(case.descriptor), BarColumn(), TextColumn("{task.description}"))
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("", total=budget)
         yield lambda seconds, what: bar.update(task, completed=seconds, description=what)
@@ -227,6 +263,19 @@ def show(choice: Choice, screen: Console) -> None:
     )
     for warning in choice.warnings:
         screen.print(f"Warning: {warning}", soft_wrap=True)
+
+
+def _show_map(cells: list[crossover.Cell], screen: Console) -> None:
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("n")
+    ds = sorted({cell.d for cell in cells})
+    for d in ds:
+        table.add_column(f"d={d}")
+    for n in sorted({cell.n for cell in cells}):
+        row = {cell.d: cell.label for cell in cells if cell.n == n}
+        table.add_row(str(n), *(row.get(d, "-") for d in ds))
+    screen.print(table)
+    screen.print("1.3x: so many times faster than the next; =: a tie, recommended; ?: probably.")
 
 
 def _table(rows: list[Row], width: int) -> Table:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
+from demopool import pictures
 from demopool.errors import DemopoolError, InvalidInput
 
 from .analysis import Series, Step
@@ -60,7 +58,7 @@ def draw(lines: Sequence[Series], order: Sequence[str], found: Steps, file: Path
     for panel in axes[len(shown) :]:
         panel.set_axis_off()
     _draw_key(figure, styles, any_failed)
-    _save(figure, file)
+    pictures.save(figure, file)
     if len(panels) == len(shown):
         return None
     return (
@@ -247,22 +245,3 @@ def _draw_key(figure: Any, styles: Mapping[str, Mapping[str, Any]], any_failed: 
     if any_failed:
         handles.append(Line2D([], [], label="failed", color=_GREY, **_CROSS))
     figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7.5, frameon=False)
-
-
-def _save(figure: Any, file: Path) -> None:
-    """Beside, then renamed: an interrupted write leaves the old picture, or none."""
-    beside = None
-    try:
-        handle, beside = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            figure.savefig(stream, format="png")
-        mask = os.umask(0o022)
-        os.umask(mask)
-        os.chmod(beside, 0o666 & ~mask)
-        os.replace(beside, file)
-    except OSError as problem:
-        raise InvalidInput(f"{file} cannot be written: {problem.strerror}.") from None
-    finally:
-        if beside is not None:
-            with suppress(OSError):
-                os.unlink(beside)
