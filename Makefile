@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here: a skip cannot hide a broken install.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu
 
-.PHONY: help choose check bench test lint unit suite ratios matrix install clean
+.PHONY: help choose check bench browser report test lint unit suite ratios matrix install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,6 +44,12 @@ unit: install  ## the tests alone
 suite: install  ## every benchmark class once, on its smallest case, so that the suite cannot rot
 	@$(BIN)/python -m tools.check_suite
 	$(BIN)/asv check
+
+browser: install  ## the report in a headless Chromium: renders, no complaint, nothing from outside
+	$(BIN)/python -m pytest -m browser tests/test_report_in_browser.py
+
+report: install  ## everything that was measured here, as one page
+	@$(BIN)/python -m demopool report
 
 ratios: install  ## speed and memory against straightforward versions, as ratios in one run
 	$(BIN)/python -m tools.ratios

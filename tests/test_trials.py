@@ -103,8 +103,8 @@ def test_a_result_that_is_not_finite_costs_one_measure(worker: Worker) -> None:
 def test_a_crash_or_a_hang_costs_one_measure(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(trials._ONCE, "first_call_s", crashing)
-    monkeypatch.setitem(trials._ONCE, "with_transfer_s", hanging)
+    monkeypatch.setitem(trials.ONCE, "first_call_s", crashing)
+    monkeypatch.setitem(trials.ONCE, "with_transfer_s", hanging)
     # Long enough for an honest request of a new process, which imports the library again.
     found = list(trials.measure(Candidate("numpy:cpu", "dense"), CASE, worker, calls=2, timeout=5))
     states = {sample.measure: sample for sample in found}

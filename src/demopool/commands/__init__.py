@@ -14,6 +14,7 @@ from .check import check
 from .choose import choose_command
 from .explain import explain_command
 from .history import history
+from .report import report
 
 EXIT_WRONG, EXIT_BAD_USE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -34,6 +35,7 @@ def cli(context: click.Context) -> None:
     demopool check                   is every implementation right? judged by the reference
     demopool check numpy:cpu --operation weights --worst
     demopool history                 what asv measured over the commits, and what got worse
+    demopool report                  everything that was measured, as one page to look at
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
     payload. Exit codes: 0 fine, 1 something is wrong or a named backend is absent, 2 bad use.
@@ -47,6 +49,7 @@ cli.add_command(check)
 cli.add_command(choose_command)
 cli.add_command(explain_command)
 cli.add_command(history)
+cli.add_command(report)
 
 
 def main() -> None:
