@@ -106,10 +106,15 @@ def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 def in_place_on_cpu(X: Tensor) -> bool:
     """Whether parts of tensors may be written to: eagerly, and where that is faster."""
-    if X.device.type != "cpu" or torch.compiler.is_compiling():
+    return X.device.type == "cpu" and is_plain(X)
+
+
+def is_plain(X: Tensor) -> bool:
+    """Neither a tensor that a compiler looks at, nor one that only has a shape, nor one that vmap
+    or grad has wrapped."""
+    if torch.compiler.is_compiling() or type(X) is not Tensor:
         return False
-    # Neither a tensor that only has a shape, nor one that vmap or grad has wrapped.
-    return type(X) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(X)
+    return not torch._C._functorch.is_functorch_wrapped_tensor(X)
 
 
 def chunks(X: Tensor, bytes_per_image: int) -> tuple[Tensor, ...]:

@@ -44,7 +44,7 @@ def _operations(name: str) -> Operations:
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(
+def cheapest_route(
     name: str,
     operation: str,
     shape: tuple[int, ...],
@@ -53,6 +53,7 @@ def _cheapest(
     profile: Any,
     **job: Any,
 ) -> str:
+    """What auto takes for an operation; ``profile`` tells when to think again."""
     *leading, n, d = shape
     case = Case(batch=prod(leading), n=n, d=d, dtype=dtype, order=order, **job)
     return costs.cheapest(name, operation, case, auto.prices(name, dtype))
@@ -268,6 +269,6 @@ class Operations:
         route, order = validated(route=route, order=order)
         self._support(operation, route, facts, order, job.get("p"))
         if route == "auto":
-            known = profiles.version_of_here()
-            route = _cheapest(self.name, operation, facts.shape, facts.dtype, order, known, **job)
+            job |= {"order": order, "profile": profiles.version_of_here()}
+            route = cheapest_route(self.name, operation, facts.shape, facts.dtype, **job)
         return self.implementation.kernels[operation, route]

@@ -159,7 +159,7 @@ class Race:
         self._keep(runner, "error", judgement.error)
 
     def run(self, budget: float) -> Standing:
-        """Rounds until it is decided or the budget is spent; the budget counts what went before."""
+        """Rounds, after those that were put in, until it is decided or the budget is spent."""
         standing = self.standing()
         if standing.verdict is not None:
             return standing

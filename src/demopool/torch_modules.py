@@ -15,11 +15,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from . import profiles
 from .errors import InvalidInput
 from .hashing import VERSION, hashes
 from .implementations.torch_any import tensors, weights
 from .implementations.torch_any.implementation import KERNELS
 from .implementations.torch_any.sketching import PreparedHashes
+from .operations import cheapest_route
 from .parameters import validated
 
 import torch  # isort: skip
@@ -101,7 +103,10 @@ class _Democratic(_Pooling):
         """Gamma-democratic weights of features ``(B, n, d)``: ``(B, n)``."""
         if X.dim() != 3:
             raise InvalidInput(f"weights are of features (B, n, d); got shape {tuple(X.shape)}.")
-        route = self.route if self.route != "auto" else _cheaper_route(X, self.iterations)
+        route = self.route
+        if route == "auto":
+            thumb = _cheaper_route(X, self.iterations)
+            route = _auto("weights", X, thumb, order=2, iterations=self.iterations)
         settings = {"gamma": self.gamma, "tau": self.tau, "iterations": self.iterations}
         if self.backward == "implicit":
             return weights.implicit(X, **settings, route=route)
@@ -185,7 +190,9 @@ class SketchedDemocraticPool(_Democratic):
         # In multiply-adds, as measured on two cores: a scatter of one value costs as much as 400.
         by_moment, by_fft = d * d * (n / 2 + 400), 20 * n * self.k * math.log2(self.k + 1)
         cheaper = "moment" if by_moment < by_fft else "fft"
-        route = self.sketch if self.sketch != "auto" else cheaper
+        route = self.sketch
+        if route == "auto":
+            route = _auto("pool_sketch", X, cheaper, order=2, k=self.k)
         pooled: Tensor = KERNELS["pool_sketch", route](X, prepared, self.weights(X))
         return pooled
 
@@ -232,8 +239,8 @@ class MatrixPowerPool(_Pooling):
 
     def pool(self, X: Tensor) -> Tensor:
         n, d = X.shape[-2:]
-        auto = "gram" if n < d else "eigh"
-        route = self.route if self.route != "auto" else auto
+        # Not by time: the routes of products only have no exact derivative.
+        route = ("gram" if n < d else "eigh") if self.route == "auto" else self.route
         powers: Tensor = KERNELS["power", route](X, p=self.p)
         return powers
 
@@ -251,6 +258,15 @@ def _rows(x: Tensor) -> Tensor:
     if x.dim() != 3:
         raise InvalidInput(f"x must be (B, C, H, W) or (B, n, d); got shape {tuple(x.shape)}.")
     return x
+
+
+def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:
+    """By what was measured on this machine; by a rule of thumb where a compiler is looking."""
+    if not tensors.is_plain(X) or 0 in X.shape:
+        return rule_of_thumb
+    dtype = str(X.dtype).removeprefix("torch.")
+    job["profile"] = profiles.version_of_here()
+    return cheapest_route(f"torch:{X.device.type}", operation, tuple(X.shape), dtype, **job)
 
 
 def _cheaper_route(X: Tensor, iterations: int) -> str:

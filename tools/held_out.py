@@ -1,0 +1,89 @@
+"""Is ``auto`` any good on sizes that were never measured? ``python -m tools.held_out``
+
+Measures a grid of cases with ``choose`` into a profile of its own, asks ``auto`` for sizes between
+and beyond them, and only then measures those, every candidate. The figure is the share of held-out
+sizes where the candidate that auto took is within 1.3 times the time of the best one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import demopool as dp
+from demopool import places, profiles
+from demopool.cases import Case
+from demopool.measurement.fingerprint import usable_cores
+from demopool.racing import Workers
+from demopool.units import readable
+
+WITHIN, SHARE = 1.3, 0.9
+DESCRIPTORS = ("democratic", "sketched-democratic", "power")
+MEASURED = (
+    *((1, 49, 64), (1, 196, 512), (8, 784, 128), (1, 1568, 256), (16, 49, 256), (1, 196, 1024)),
+)
+HELD_OUT = (
+    *((1, 100, 128), (4, 400, 256), (1, 2500, 64), (32, 64, 128), (1, 300, 700), (2, 1000, 100)),
+    *((8, 150, 400), (1, 600, 600), (64, 36, 64), (1, 30, 1500)),
+)
+
+
+def cases(sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Case]:
+    for descriptor in DESCRIPTORS:
+        for batch, n, d in sizes:
+            yield Case(descriptor=descriptor, batch=batch, n=n, d=d)
+
+
+@click.command()
+@click.option("--budget", default=3.0, show_default=True, help="Seconds for each case.")
+def main(budget: float) -> None:
+    console = Console()
+    table = Table(title="sizes that were never measured before auto was asked")
+    for heading in ("descriptor", "batch x n x d", "auto took", "time", "best", "x best"):
+        table.add_column(heading, justify="right" if heading in ("time", "x best") else "left")
+    good = total = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Workers(usable_cores()) as workers,
+        Progress(console=Console(stderr=True), transient=True) as progress,
+    ):
+        os.environ[places.VARIABLE] = folder
+        task = progress.add_task("measuring", total=len(DESCRIPTORS) * len(MEASURED + HELD_OUT))
+        for case in cases(MEASURED):
+            profiles.remember(dp.choose(case, budget=budget, save=False, workers=workers))
+            progress.advance(task)
+        for case in cases(HELD_OUT):
+            picked = dp.explain((case.batch, case.n, case.d), case.descriptor)
+            found = dp.choose(case, budget=budget, save=False, workers=workers)
+            times = {(r.backend, r.route): r.median_s for r in found.rows if r.median_s}
+            progress.advance(task)
+            took = times.get((picked.backend, picked.route))
+            if took is None:
+                console.print(f"{picked.backend} {picked.route} has no time on {case}")
+                continue
+            best = min(times, key=lambda name: times[name])
+            ratio = took / times[best]
+            total += 1
+            good += ratio <= WITHIN
+            table.add_row(
+                case.descriptor,
+                f"{case.batch} x {case.n} x {case.d}",
+                f"{picked.backend}/{picked.route}",
+                readable(took, "time"),
+                "/".join(best),
+                f"{ratio:.2f}",
+            )
+    console.print(table)
+    console.print(f"within {WITHIN}x of the best: {good} of {total} ({good / max(total, 1):.0%})")
+    sys.exit(0 if good >= SHARE * total else 1)
+
+
+if __name__ == "__main__":
+    main()
