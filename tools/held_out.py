@@ -13,9 +13,6 @@ import tempfile
 from collections.abc import Iterator
 
 import click
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 import demopool as dp
 from demopool import places, profiles
@@ -35,54 +32,50 @@ HELD_OUT = (
 )
 
 
-def cases(sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Case]:
-    for descriptor in DESCRIPTORS:
+def cases(descriptors: tuple[str, ...], sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Case]:
+    for descriptor in descriptors:
         for batch, n, d in sizes:
             yield Case(descriptor=descriptor, batch=batch, n=n, d=d)
 
 
 @click.command()
 @click.option("--budget", default=3.0, show_default=True, help="Seconds for each case.")
-def main(budget: float) -> None:
-    console = Console()
-    table = Table(title="sizes that were never measured before auto was asked")
-    for heading in ("descriptor", "batch x n x d", "auto took", "time", "best", "x best"):
-        table.add_column(heading, justify="right" if heading in ("time", "x best") else "left")
+@click.option(
+    "--descriptor",
+    "descriptors",
+    multiple=True,
+    default=DESCRIPTORS,
+    show_default=True,
+    type=click.Choice(dp.vocabulary.DESCRIPTORS),
+)
+def main(budget: float, descriptors: tuple[str, ...]) -> None:
+    """A quarter of an hour for all descriptors; lines come as they are measured."""
     good = total = 0
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Workers(usable_cores()) as workers,
-        Progress(console=Console(stderr=True), transient=True) as progress,
-    ):
+    with tempfile.TemporaryDirectory() as folder, Workers(usable_cores()) as workers:
         os.environ[places.VARIABLE] = folder
-        task = progress.add_task("measuring", total=len(DESCRIPTORS) * len(MEASURED + HELD_OUT))
-        for case in cases(MEASURED):
-            profiles.remember(dp.choose(case, budget=budget, save=False, workers=workers))
-            progress.advance(task)
-        for case in cases(HELD_OUT):
+        for case in cases(descriptors, MEASURED):
+            found = dp.choose(case, budget=budget, save=False, workers=workers)
+            profiles.remember(found)
+            click.echo(f"measured {_job(case)}: {found.backend}/{found.route}", err=True)
+        for case in cases(descriptors, HELD_OUT):
             picked = dp.explain((case.batch, case.n, case.d), case.descriptor)
             found = dp.choose(case, budget=budget, save=False, workers=workers)
             times = {(r.backend, r.route): r.median_s for r in found.rows if r.median_s}
-            progress.advance(task)
             took = times.get((picked.backend, picked.route))
-            if took is None:
-                console.print(f"{picked.backend} {picked.route} has no time on {case}")
-                continue
             best = min(times, key=lambda name: times[name])
-            ratio = took / times[best]
+            ratio = float("inf") if took is None else took / times[best]
             total += 1
             good += ratio <= WITHIN
-            table.add_row(
-                case.descriptor,
-                f"{case.batch} x {case.n} x {case.d}",
-                f"{picked.backend}/{picked.route}",
-                readable(took, "time"),
-                "/".join(best),
-                f"{ratio:.2f}",
+            click.echo(
+                f"{_job(case):40}  {picked.backend}/{picked.route:24} {readable(took, 'time'):>8}  "
+                f"{ratio:5.2f}x of {'/'.join(best)}"
             )
-    console.print(table)
-    console.print(f"within {WITHIN}x of the best: {good} of {total} ({good / max(total, 1):.0%})")
+    click.echo(f"within {WITHIN}x of the best: {good} of {total} ({good / max(total, 1):.0%})")
     sys.exit(0 if good >= SHARE * total else 1)
+
+
+def _job(case: Case) -> str:
+    return f"{case.descriptor} {case.batch} x {case.n} x {case.d}"
 
 
 if __name__ == "__main__":

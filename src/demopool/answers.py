@@ -216,7 +216,7 @@ def _sentence(
         return f"Use {what}: {ratio:.2g}x faster than the next{memory}."
     if state is Verdict.TIE:
         tied = [r for r in rivals if r.verdict is Verdict.TIE]
-        names = ", ".join(str(row.candidate) for row in tied)
+        names = _some([str(row.candidate) for row in tied])
         return f"Use {what}: a tie with {names}, recommended because of {why}{memory}."
     if best.median_s is None:
         return (
@@ -230,9 +230,16 @@ def _what_would_decide(standing: Standing, doubt: str) -> str:
         return f"But {doubt}. A quieter machine would tell; the two are close."
     left = [name for name in standing.alive if name != standing.lead]
     return (
-        f"Not told apart from {', '.join(left)}. "
-        "A longer --budget goes on from here; so does a quieter machine."
+        f"Not told apart from {_some(left)}. A longer --budget goes on from here, and a quieter "
+        "machine helps."
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    """A few names, and how many more."""
+    if len(names) <= 4:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3} others"
 
 
 def _trouble(rounds: Sequence[Round], standing: Standing, state: Verdict) -> Iterator[str]:

@@ -99,11 +99,13 @@ def seconds(
 
 def counts_of(backend: str, steps: Mapping[str, str], case: Case) -> dict[str, float]:
     """Units of every kind of work of operations by their routes, for the whole batch."""
+    data = _data(backend)
+    # A call may do the whole batch, whether all of it is held at once or not.
+    calls = 1 if data["whole_batch"] or data.get("batched_calls") else case.batch
     found: dict[str, float] = {}
     for operation, route in steps.items():
         for kind, count in work(operation, route, case).counts.items():
-            once = kind == "call" and _data(backend)["whole_batch"]
-            found[kind] = found.get(kind, 0.0) + count * (1 if once else case.batch)
+            found[kind] = found.get(kind, 0.0) + count * (calls if kind == "call" else case.batch)
     return found
 
 
