@@ -164,6 +164,9 @@ def test_what_was_measured_is_used_again_until_something_changes(
     assert again.reused
     assert again.route == "dense"
     assert _choose(monkeypatch, faster, fresh=True).route == "matrix-free"
+    latest = _choose(monkeypatch, times)
+    assert latest.reused
+    assert latest.route == "matrix-free"
     monkeypatch.setitem(IDENTITY, "code", "another")
     assert _choose(monkeypatch, faster).route == "matrix-free"
 

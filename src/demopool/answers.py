@@ -91,17 +91,18 @@ class Choice:
 
 
 def answer(
-    case: Case,
     race: Race,
     standing: Standing,
     doubt: str,
-    absent: list[Row],
+    absent: Sequence[Row],
+    *,
     threads: int,
     seconds: float,
     reused: bool,
     interrupted: bool,
-    warnings: list[str],
+    warnings: Sequence[str],
 ) -> Choice:
+    """What a race has shown; ``doubt`` is why a close winner was not confirmed."""
     state = overall(standing, doubt)
     rows = [_row(runner, race.rounds, standing, state) for runner in race.runners]
     competing = sorted(
@@ -110,11 +111,11 @@ def answer(
     )
     others = [row for row in rows if row.state is not State.OK]
     best, why = _recommended(competing, standing, state)
+    told = [*warnings, *(f"{r.name}: {r.remark}." for r in race.fit if r.remark)]
     if race.rounds:
-        warnings = [*warnings, *_trouble(race.rounds, standing, state)]
-    warnings += [f"{r.name}: {r.remark}." for r in race.fit if r.remark]
+        told += _trouble(race.rounds, standing)
     return Choice(
-        case,
+        race.case,
         state,
         best.backend if best else None,
         best.route if best else None,
@@ -125,7 +126,7 @@ def answer(
         len(race.rounds),
         reused,
         interrupted,
-        tuple(warnings),
+        tuple(told),
         next((r.identity["fingerprint"] for r in race.fit if r.identity), ""),
         {r.candidate.backend: r.identity["code"] for r in race.fit if r.identity},
     )
@@ -242,7 +243,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])} and {len(names) - 3} others"
 
 
-def _trouble(rounds: Sequence[Round], standing: Standing, state: Verdict) -> Iterator[str]:
+def _trouble(rounds: Sequence[Round], standing: Standing) -> Iterator[str]:
     """Sentences about what the rounds themselves show."""
     lead = standing.lead
     alive = [name for name in standing.alive if all(name in r.lowest for r in rounds)]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from . import decision, places, registry, samples
 from .answers import Choice, Row, answer
 from .candidates import TIMED_BACKENDS, Candidate, Subject
 from .cases import Case
-from .decision import Round, Standing
+from .decision import Round
 from .errors import InvalidInput
 from .measurement import fingerprint
 from .racing import Race, Report, Workers
@@ -58,58 +58,50 @@ def choose(
     report       is told what is being done
     workers      processes to use, and to leave running; ``threads`` is then theirs
     """
-    if workers is None:
-        with Workers(threads or fingerprint.usable_cores()) as own:
-            return choose(
-                case,
-                backends=backends,
-                budget=budget,
-                max_memory=max_memory,
-                fresh=fresh,
-                save=save,
-                report=report,
-                workers=own,
-            )
     if budget <= 0:
         raise InvalidInput(f"budget must be positive; got {budget}.")
     for name in backends:
         registry.demand(name)
     began = time.monotonic()
-    threads = workers.threads
-    found = fingerprint.fingerprint()
-    warnings = fingerprint.noise(found, fingerprint.busy_share())
+    warnings = fingerprint.noise(fingerprint.fingerprint(), fingerprint.busy_share())
     absent, candidates = _candidates(case, backends or tuple(registry.names()))
-    path = _file(case, threads)
-    race = Race(
-        case,
-        candidates,
-        workers,
-        seconds_per_call=budget / 6,
-        memory_bytes=max_memory,
-        timeout=max(_PATIENCE, budget),
-        save=_saver(path) if save else lambda sample: None,
-        report=report,
-    )
-    interrupted, doubt, reused = False, "", False
-    standing = Standing(None, None, ())
-    try:
-        race.prepare()
-        known = {} if fresh else _resume(race, path)
-        reused = bool(race.rounds)
-        before = len(race.rounds)
-        race.qualify(known)
-        standing = race.run(budget)
-        reused = reused and len(race.rounds) == before
-        if standing.verdict is Verdict.FASTEST and standing.close:
-            doubt = race.confirm(standing)
-    except KeyboardInterrupt:
-        interrupted = True
-        standing = race.standing()
-    if interrupted:
-        warnings.append("Interrupted: the answer is from what was measured until then.")
-    seconds = time.monotonic() - began
+    with ExitStack() as stack:
+        if workers is None:
+            workers = stack.enter_context(Workers(threads or fingerprint.usable_cores()))
+        path = _file(case, workers.threads)
+        race = Race(
+            case,
+            candidates,
+            workers,
+            seconds_per_call=budget / 6,
+            memory_bytes=max_memory,
+            timeout=max(_PATIENCE, budget),
+            save=_saver(path) if save else lambda sample: None,
+            report=report,
+        )
+        stored, interrupted, doubt = 0, False, ""
+        try:
+            race.prepare()
+            known = {} if fresh else _resume(race, path)
+            stored = len(race.rounds)
+            race.qualify(known)
+            standing = race.run(budget)
+            if standing.verdict is Verdict.FASTEST and standing.close:
+                doubt = race.confirm(standing)
+        except KeyboardInterrupt:
+            interrupted = True
+            standing = race.standing()
+            warnings.append("Interrupted: the answer is from what was measured until then.")
     return answer(
-        case, race, standing, doubt, absent, threads, seconds, reused, interrupted, warnings
+        race,
+        standing,
+        doubt,
+        absent,
+        threads=workers.threads,
+        seconds=time.monotonic() - began,
+        reused=0 < stored == len(race.rounds),
+        interrupted=interrupted,
+        warnings=warnings,
     )
 
 
@@ -162,7 +154,6 @@ def _resume(race: Race, path: Path) -> dict[str, dict[str, float]]:
 
     Same field: the same candidates, each with the same machine, libraries and code.
     """
-    race.session = uuid.uuid4().hex[:12]
     if not path.exists():
         return {}
     try:

@@ -8,6 +8,7 @@ and can be put in again later: a race goes on where it was interrupted. The deci
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -98,7 +99,7 @@ class Race:
         self.rounds: list[Round] = []
         self.confirming: list[Round] = []
         self.calls = 1
-        self.session = ""
+        self.session = uuid.uuid4().hex[:12]
         self.spent = 0.0
         self._workers, self._timeout = workers, timeout
         self._limits = (seconds_per_call, memory_bytes)
