@@ -21,7 +21,7 @@ BAND = 48
 # Where BLAS is the faster one: large results, which its threads share well, and short sums, after
 # which the kernel has too much to put together. Small results wait too long for its threads.
 _LARGE, _SMALL = 1024, 256
-_SHORT_SUM, _SHORTEST_SUM = 128, 48
+_SHORT_SUM, _SHORTEST_SUM = 128, 16
 
 # Weighted copies of the features are made in chunks of this size, never whole.
 _CHUNK_BYTES = 4 * 2**20
