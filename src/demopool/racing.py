@@ -25,8 +25,10 @@ from .measurement.worker import Answer, Worker
 from .samples import Sample
 from .vocabulary import State, Verdict
 
-# Threads of OpenBLAS spin for 93 ms after a call, as measured here, against whoever has the next
-# turn: this makes it about 1 ms. Between calls of one block they stay awake.
+# Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
+# next turn: this makes it about 2 ms. Between calls of one block they stay awake. It has a price:
+# code that alternates between BLAS and loops of its own (matrix-free on numba:cpu) was up to 1.25
+# times slower so.
 QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "20"}
 PAUSE = 0.004
 """Seconds between two blocks, in which threads of the last one fall asleep."""
