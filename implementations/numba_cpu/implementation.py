@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from demopool.implementations.shared.host import HostImplementation, kernel_table
+from demopool.implementations.shared.host import HostImplementation
+from demopool.implementations.shared.table import kernel_table
 
 from demopool.contract import Kernel
 from demopool.hashing import Hashes

@@ -6,26 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.contract import ArrayFacts, Implementation
 from demopool.errors import InvalidInput
 
 from .blas import Array
-
-
-def kernel_table(weights: Any, pool: Any, sketch: Any, power: Any) -> dict[tuple[str, str], Kernel]:
-    """The kernels of a backend from its four modules, by operation and route."""
-    return {
-        ("weights", "dense"): weights.dense,
-        ("weights", "matrix-free"): weights.matrix_free,
-        ("pool", "direct"): pool.direct,
-        ("sketch", "fft"): sketch.sketch_fft,
-        ("pool_sketch", "fft"): sketch.pool_fft,
-        ("pool_sketch", "moment"): sketch.pool_moment,
-        **{("power", route): kernel for route, kernel in power.OF_FEATURES.items()},
-        **{("matrix_power", route): kernel for route, kernel in power.OF_MATRICES.items()},
-        **{("power_sketch", route): kernel for route, kernel in power.SKETCHED.items()},
-        ("normalize", "direct"): pool.normalize,
-    }
 
 
 class HostImplementation(Implementation):

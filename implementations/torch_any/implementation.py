@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from demopool.implementations.shared.table import kernel_table
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,19 +18,10 @@ from demopool.hashing import Hashes
 from . import pool, power, sketch, tensors, weights
 from .sketching import PreparedHashes
 
-_KERNELS: dict[tuple[str, str], Kernel] = {
-    ("weights", "dense"): weights.dense,
-    ("weights", "matrix-free"): weights.matrix_free,
-    ("pool", "direct"): pool.direct,
-    ("sketch", "fft"): sketch.sketch_fft,
-    ("pool_sketch", "fft"): sketch.pool_fft,
-    ("pool_sketch", "moment"): sketch.pool_moment,
-    **{("power", route): kernel for route, kernel in power.OF_FEATURES.items()},
-    **{("matrix_power", route): kernel for route, kernel in power.OF_MATRICES.items()},
-    **{("power_sketch", route): kernel for route, kernel in power.SKETCHED.items()},
-    ("normalize", "direct"): pool.normalize,
+KERNELS: dict[tuple[str, str], Kernel] = {
+    key: tensors.in_full_precision(kernel)
+    for key, kernel in kernel_table(weights, pool, sketch, power).items()
 }
-KERNELS = {key: tensors.in_full_precision(kernel) for key, kernel in _KERNELS.items()}
 
 
 class TorchImplementation(Implementation):
