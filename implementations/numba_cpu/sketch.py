@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -122,33 +123,33 @@ def _add_products(
 
 def _scatter_triangle(M: Array, prepared: PreparedHashes) -> Array:
     """Of a symmetric matrix of which the lower triangle is read."""
-    h1, h2, s1, s2, hashes = prepared
-    sums: dict[int, Array] = {}
-
-    def part(start: int, stop: int) -> None:
-        sums[start] = np.zeros(2 * hashes.k)
-        _scatter_lower(start, stop, M, h1, h2, s1, s2, sums[start])
-
-    spread(part, len(M), grain=1 + _GRAIN // len(M), triangle=True)
-    return _folded(sums, hashes.k)
+    return _in_parts(_scatter_lower, M, 0, prepared, triangle=True)
 
 
 def _scatter_rows(M: Array, top: int, prepared: PreparedHashes) -> Array:
     """Of the rows of a matrix from row ``top`` on."""
+    return _in_parts(_scatter_all, M, top, prepared)
+
+
+def _in_parts(
+    scatter: Callable[..., None],
+    M: Array,
+    top: int,
+    prepared: PreparedHashes,
+    *,
+    triangle: bool = False,
+) -> Array:
+    """Every thread fills bins of its own; they are added in a fixed order."""
     h1, h2, s1, s2, hashes = prepared
     sums: dict[int, Array] = {}
 
     def part(start: int, stop: int) -> None:
         sums[start] = np.zeros(2 * hashes.k)
-        _scatter_all(start, stop, M, h1[top:], h2, s1[top:], s2, sums[start])
+        scatter(start, stop, M, h1[top:], h2, s1[top:], s2, sums[start])
 
-    spread(part, len(M), grain=1 + _GRAIN // M.shape[1])
-    return _folded(sums, hashes.k)
-
-
-def _folded(sums: dict[int, Array], k: int) -> Array:
+    spread(part, len(M), grain=1 + _GRAIN // M.shape[1], triangle=triangle)
     bins = np.add.reduce([sums[start] for start in sorted(sums)])
-    folded: Array = bins[:k] + bins[k:]
+    folded: Array = bins[: hashes.k] + bins[hashes.k :]
     return folded
 
 
