@@ -69,8 +69,8 @@ def test_a_measured_cell(project: Project) -> None:
     assert (row["benchmark"], row["kind"], row["subject"]) == (TIME, "descriptor", "democratic")
     assert (row["unit"], row["backend"], row["route"]) == ("seconds", "numpy:cpu", "dense")
     assert (row["state"], row["samples"], row["version"]) == ("ok", 7, "1")
-    assert 0.002 <= row["low"] <= row["value"] <= row["high"]
-    assert 0.002 <= row["lower_quartile"] <= row["value"]
+    assert 0 < row["low"] <= row["value"] <= row["high"]
+    assert row["low"] <= row["lower_quartile"] <= row["value"]
     assert row["fingerprint"] == "0123456789abcdef"
     assert row["measured_at"] > row["commit_date"]
 

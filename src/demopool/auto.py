@@ -2,7 +2,8 @@
 
 1. The very case was measured on this machine (``demopool choose``): what was recommended.
 2. Something was measured: the lowest predicted time, by the cost model with coefficients fitted to
-   those measurements, among backends that were right when they were measured.
+   those measurements and corrected by what it missed on cases of about the same size, among backends
+   that were right when they were measured.
 3. Nothing was: the backend the array belongs to, by the cheapest route of the model as shipped.
 
 Nothing is measured here. Arrays in the host's memory can go to any backend (``data="host"``, so a
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from math import exp, log, log2
 from typing import Any
 
 from . import capabilities, costs, profiles, registry
@@ -26,6 +28,14 @@ from .units import readable
 from .vocabulary import State, result_dtype
 
 DEFAULT = "numpy:cpu"
+
+# What the model missed on a measured case corrects its predictions for others of the same
+# descriptor, the more the nearer they are: a case four times as large in one size (_REACH doublings)
+# weighs exp(-1/2), and _DOUBT weighs for leaving the model alone.
+_SAME = ("descriptor", "dtype", "order", "data")
+_SIZES = ("batch", "n", "d", "k", "iterations")
+_REACH = 2.0
+_DOUBT = 0.5
 
 
 @dataclass(frozen=True)
@@ -167,13 +177,39 @@ def _option(case: Case, candidate: Candidate, profile: Profile, asked: str) -> O
     reason = _obstacle(case, candidate, steps, asked)
     if reason:
         return Option(*candidate, reason=reason)
-    known = prices(candidate.backend, case.dtype, profile)
-    counts = costs.counts_of(candidate.backend, steps, case)
-    predicted = sum(known[kind] * count for kind, count in counts.items())
+    predicted = _modelled(candidate, case, profile) * _correction(candidate, case, profile)
     decided = profile.of(case)
     of_case = decided.candidates if decided else ()
     times = [m.seconds for m in of_case if (m.backend, m.route) == tuple(candidate)]
     return Option(*candidate, predicted, times[0] if times else None)
+
+
+def _modelled(candidate: Candidate, case: Case, profile: Profile) -> float:
+    steps = Subject("descriptor", case.descriptor).steps(candidate.route)
+    known = prices(candidate.backend, case.dtype, profile)
+    counts = costs.counts_of(candidate.backend, steps, case)
+    return sum(known[kind] * count for kind, count in counts.items())
+
+
+def _correction(candidate: Candidate, case: Case, profile: Profile) -> float:
+    """How far the model was off where this candidate was measured, the near cases first."""
+    total, weights = 0.0, _DOUBT
+    for decided in profile.decided:
+        measured = decided.case
+        if any(getattr(measured, name) != getattr(case, name) for name in _SAME):
+            continue
+        steps = (_doublings(getattr(measured, size), getattr(case, size)) for size in _SIZES)
+        weight = exp(-sum(step * step for step in steps) / (2 * _REACH**2))
+        for m in decided.candidates:
+            if (m.backend, m.route) == tuple(candidate):
+                total += weight * log(m.seconds / _modelled(candidate, measured, profile))
+                weights += weight
+    return exp(total / weights)
+
+
+def _doublings(size: int, other: int) -> float:
+    """How often one is doubled to get the other; zero iterations are a size too."""
+    return log2((1 + size) / (1 + other))
 
 
 def _obstacle(case: Case, candidate: Candidate, steps: dict[str, str], asked: str) -> str:

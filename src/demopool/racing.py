@@ -26,11 +26,10 @@ from .samples import Sample
 from .vocabulary import State, Verdict
 
 # Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
-# next turn: this makes it about 2 ms. Between calls of one block they stay awake. It has a price:
-# code that alternates between BLAS and loops of its own (matrix-free on numba:cpu) was up to 1.25
-# times slower so.
-QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "20"}
-PAUSE = 0.004
+# next turn. With this they spin for about 3 ms (2^23 cycles): long enough to stay awake between the
+# calls of one block, also where BLAS and loops of ours alternate, and asleep after the pause.
+QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23"}
+PAUSE = 0.006
 """Seconds between two blocks, in which threads of the last one fall asleep."""
 
 COLD_CALL = 0.02
