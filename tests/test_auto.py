@@ -13,7 +13,7 @@ import pytest
 import demopool as dp
 from demopool import auto, costs, places, profiles
 from demopool.answers import Choice, Row
-from demopool.candidates import Subject
+from demopool.candidates import Candidate, Subject
 from demopool.cases import Case
 from demopool.errors import Unsupported
 from demopool.profiles import Decided, Measured
@@ -95,22 +95,45 @@ def test_what_is_named_is_respected() -> None:
         dp.explain((2, 40, 12), "power", p=0.3, route="polar")
 
 
+def _route(descriptor: str) -> str:
+    return dp.explain((1, 12, 2048), descriptor, backend="numpy:cpu").route
+
+
 def test_the_fitted_model_decides_what_was_not_measured() -> None:
-    """Measurements that say scatters are cheap here change an answer; deleting them changes it
-    back."""
-    sketched = Case(descriptor="sketched-sum", batch=1, n=16, d=2048, k=8192)
-    before = dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu")
-    assert before.route == "fft"
+    """Measurements that say scatters are cheap here change an answer, also for a descriptor that
+    was never measured; deleting the coefficients changes that one back."""
+    assert (_route("sketched-sum"), _route("sketched-democratic")) == ("fft", "dense+fft")
+    measured = Case(descriptor="sketched-sum", batch=1, n=16, d=2048, k=8192)
     times = {"numpy:cpu/fft": 5e-2, "numpy:cpu/moment": 1e-4}
-    profiles.remember(_choice(sketched, times, "numpy:cpu/moment"))
+    profiles.remember(_choice(measured, times, "numpy:cpu/moment"))
     after = dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu")
     assert (after.route, after.because) == ("moment", "model")
+    assert _route("sketched-democratic") == "dense+moment"
     (path,) = (places.cache_folder() / "profiles").iterdir()
     stored = json.loads(path.read_text())
     stored["coefficients"] = {}
     path.write_text(json.dumps(stored))
     profiles._read.cache_clear()
-    assert dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu").route == "fft"
+    assert _route("sketched-democratic") == "dense+fft"
+
+
+def test_what_the_model_missed_nearby_corrects_it() -> None:
+    """The model says dense is cheaper at these sizes; two measured neighbours say it is not, and
+    sizes far from them are left to the model."""
+    for n in (90, 110):
+        case = Case(batch=1, n=n, d=64)
+        dense, free = (
+            costs.seconds("numpy:cpu", "weights", route, case) for route in ("dense", "matrix-free")
+        )
+        assert dense < free
+        times = {"numpy:cpu/dense": 100 * free, "numpy:cpu/matrix-free": free / 100}
+        profiles.remember(_choice(case, times, "numpy:cpu/matrix-free"))
+    profile = profiles.here()
+    near, far = Case(batch=1, n=100, d=64), Case(batch=64, n=6400, d=64)
+    name = Candidate("numpy:cpu", "dense")
+    assert auto._correction(name, near, profile) > 3 * auto._correction(name, far, profile)
+    assert auto._correction(name, far, profile) < 1.1
+    assert dp.explain((1, 100, 64), backend="numpy:cpu").route == "matrix-free"
 
 
 def test_operations_take_the_fitted_route(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 1. The very case was measured on this machine (``demopool choose``): what was recommended.
 2. Something was measured: the lowest predicted time, by the cost model with coefficients fitted to
-   those measurements and corrected by what it missed on cases of about the same size, among backends
-   that were right when they were measured.
+   those measurements and corrected by what it missed on cases of about the same size, among
+   backends that were right when they were measured.
 3. Nothing was: the backend the array belongs to, by the cheapest route of the model as shipped.
 
 Nothing is measured here. Arrays in the host's memory can go to any backend (``data="host"``, so a
@@ -30,8 +30,8 @@ from .vocabulary import State, result_dtype
 DEFAULT = "numpy:cpu"
 
 # What the model missed on a measured case corrects its predictions for others of the same
-# descriptor, the more the nearer they are: a case four times as large in one size (_REACH doublings)
-# weighs exp(-1/2), and _DOUBT weighs for leaving the model alone.
+# descriptor, the more the nearer they are: a case four times as large in one size (_REACH
+# doublings) weighs exp(-1/2), and _DOUBT weighs for leaving the model alone.
 _SAME = ("descriptor", "dtype", "order", "data")
 _SIZES = ("batch", "n", "d", "k", "iterations")
 _REACH = 2.0

@@ -1,0 +1,64 @@
+"""Run real GPU code without a GPU: PTX executed in NumPy, checked, counted.
+
+    from demopool import ptx
+
+    module = ptx.compile(Path("kernels.cu"), arch="sm_80")
+    counts = module.launch("gram", grid=(4, 4), block=(16, 16), args=[X, K, np.int32(64)])
+
+Importing this imports no compiler; ``compile`` and ``assemble`` do.
+"""
+
+from .compiler import CUPY_OPTIONS, assemble, compile
+from .counting import Counts
+from .devices import (
+    ARCHITECTURES,
+    DEVICES,
+    LIMITS,
+    Bound,
+    Device,
+    Limits,
+    Occupancy,
+    Resources,
+    bound,
+    occupancy,
+)
+from .faults import (
+    CompileError,
+    Fault,
+    FaultKind,
+    LaunchError,
+    Place,
+    PtxError,
+    UnknownInstruction,
+)
+from .memory import Traffic, empty, reserve
+from .module import Module, telling_blocks
+
+__all__ = [
+    "ARCHITECTURES",
+    "CUPY_OPTIONS",
+    "DEVICES",
+    "LIMITS",
+    "Bound",
+    "CompileError",
+    "Counts",
+    "Device",
+    "Fault",
+    "FaultKind",
+    "LaunchError",
+    "Limits",
+    "Module",
+    "Occupancy",
+    "Place",
+    "PtxError",
+    "Resources",
+    "Traffic",
+    "UnknownInstruction",
+    "assemble",
+    "bound",
+    "compile",
+    "empty",
+    "occupancy",
+    "reserve",
+    "telling_blocks",
+]

@@ -1,0 +1,184 @@
+"""Instructions of a function -> steps that can be run: operands are looked up once.
+
+A register holds one value per lane, as unsigned bits, or a single value when all lanes agree.
+Arrays in registers are never changed in place, so they can be shared. A step gets the frame
+(registers and parameters of a call) and a mask of the lanes that run it (None for all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .faults import Place, UnknownInstruction
+from .syntax import BITS, Function, Immediate, Instruction, Operand, Register, Symbol, Vector
+
+if TYPE_CHECKING:
+    from .machine import Frame
+
+Array = Any
+Run = Callable[["Frame", Array], None]
+Read = Callable[["Frame"], Array]
+Write = Callable[["Frame", Array, Array], None]
+
+DTYPES: dict[str, Any] = {
+    **{f"{kind}{bits}": np.dtype(f"u{bits // 8}") for kind in "bu" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
+    "f16": np.dtype("f2"),
+    "f32": np.dtype("f4"),
+    "f64": np.dtype("f8"),
+    # Without a NumPy type of their own: bits.
+    "bf16": np.dtype("u2"),
+    "f16x2": np.dtype("u4"),
+    "bf16x2": np.dtype("u4"),
+}
+
+
+class Kind(Enum):
+    """How the scheduler treats a step."""
+
+    PLAIN = auto()
+    BRANCH = auto()
+    LEAVE = auto()
+    BARRIER = auto()
+    WARP = auto()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A decoded instruction. ``members`` reads the lanes a warp instruction must have."""
+
+    place: Place
+    kind: Kind
+    run: Run | None = None
+    guard: Read | None = None
+    target: int = 0
+    members: Read | None = None
+    flops: int = 0
+    is_double: bool = False
+    special: int = 0
+
+
+class Decoder:
+    """Readers and writers for the operands of one function."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.index = {name: i for i, name in enumerate(function.registers)}
+
+    def steps(self) -> list[Step]:
+        return [self._step(instruction) for instruction in self.function.code]
+
+    def _step(self, ins: Instruction) -> Step:
+        from . import instructions
+
+        place = Place(self.function.name, ins.line, ins.text, ins.source)
+        builder = instructions.TABLE.get(ins.op)
+        if builder is None:
+            raise UnknownInstruction(f"The instruction {ins.op} is not known here ({place}).")
+        try:
+            step = builder(self, ins, place)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as problem:
+            raise UnknownInstruction(
+                f"This form of {ins.op} is not known here ({place}): {problem}."
+            ) from problem
+        if ins.guard is None:
+            return step
+        return _guarded(step, self.read(ins.guard, "pred"))
+
+    def read(self, operand: Operand, kind: str) -> Read:
+        """The value of an operand as a type."""
+        if isinstance(operand, Register):
+            return self._read_register(operand, kind)
+        if isinstance(operand, Immediate):
+            value = constant(operand, kind)
+            return lambda frame: value
+        if isinstance(operand, Symbol):
+            name, dtype = operand.name, DTYPES[kind]
+            return lambda frame: dtype.type(frame.wave.symbol(name))
+        raise UnknownInstruction(f"The operand {operand} is not understood here.")
+
+    def _read_register(self, operand: Register, kind: str) -> Read:
+        name, negated = operand.name, operand.negated
+        if name not in self.index:
+            return self._read_special(name, DTYPES[kind])
+        i = self.index[name]
+        if self.function.registers[name] == "pred":
+            if negated:
+                return lambda frame: ~frame.registers[i]
+            return lambda frame: frame.registers[i]
+        have, dtype = BITS[self.function.registers[name]], DTYPES[kind]
+        if have == BITS[kind]:
+            return lambda frame: frame.registers[i].view(dtype)
+        bits = DTYPES[f"u{BITS[kind]}"]
+        return lambda frame: frame.registers[i].astype(bits).view(dtype)
+
+    def _read_special(self, name: str, dtype: Any) -> Read:
+        from .machine import SPECIAL
+
+        if name not in SPECIAL:
+            raise UnknownInstruction(f"The register {name} is not known here.")
+        return lambda frame: frame.wave.special(name).astype(dtype)
+
+    def write(self, operand: Operand, kind: str) -> Write:
+        """Store a value of a type; narrower values are extended."""
+        if isinstance(operand, Symbol) and operand.name == "_":
+            return lambda frame, value, mask: None
+        if not isinstance(operand, Register):
+            raise UnknownInstruction(f"{operand} cannot be written to.")
+        i = self.index[operand.name]
+        declared = self.function.registers[operand.name]
+        if declared == "pred" or kind == "pred":
+            return lambda frame, value, mask: frame.set(i, np.asarray(value, bool), mask)
+        dtype, wide = DTYPES[kind], DTYPES[f"u{BITS[declared]}"]
+        if BITS[declared] == BITS[kind]:
+
+            def same(frame: Frame, value: Array, mask: Array) -> None:
+                frame.set(i, np.asarray(value, dtype).view(wide), mask)
+
+            return same
+        extended = DTYPES[f"s{BITS[declared]}"] if kind.startswith("s") else wide
+        bits = dtype if kind.startswith("s") else DTYPES[f"u{BITS[kind]}"]
+
+        def extend(frame: Frame, value: Array, mask: Array) -> None:
+            value = np.asarray(value, dtype).view(bits)
+            frame.set(i, value.astype(extended).view(wide), mask)
+
+        return extend
+
+    def parts(self, operand: Operand) -> tuple[Operand, ...]:
+        """The registers of a vector, or the one there is."""
+        return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def constant(operand: Immediate, kind: str) -> Array:
+    """A written number as a value of a type."""
+    dtype = DTYPES[kind]
+    if operand.float_bits:
+        number = np.array(operand.value, f"u{operand.float_bits // 8}")
+        value = number.view(f"f{operand.float_bits // 8}")
+        if dtype.kind == "f":
+            return value.astype(dtype)[()]
+        return number.astype(f"u{BITS[kind] // 8}").view(dtype)[()]
+    if dtype.kind == "f":
+        return dtype.type(operand.value)
+    bits = np.array(operand.value % (1 << BITS[kind]), f"u{BITS[kind] // 8}")
+    return bits.view(dtype)[()]
+
+
+def _guarded(step: Step, guard: Read) -> Step:
+    return Step(
+        step.place,
+        step.kind,
+        step.run,
+        guard,
+        step.target,
+        step.members,
+        step.flops,
+        step.is_double,
+        step.special,
+    )

@@ -1,0 +1,124 @@
+"""Limits of architectures, figures of devices, and what they make of counts.
+
+Figures are from data sheets and the CUDA C programming guide. A bound is a lower one: no launch on
+that device can be faster. It is not a prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .counting import Counts
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a multiprocessor of an architecture has, and what a block may take of it."""
+
+    arch: str
+    warps: int
+    blocks: int
+    shared_per_block: int
+    shared_per_processor: int
+    reserved_shared: int
+    registers: int = 65536
+    registers_per_thread: int = 255
+
+
+LIMITS = {
+    limits.arch: limits
+    for limits in (
+        Limits("sm_75", 32, 16, 64 * KIB, 64 * KIB, 0),
+        Limits("sm_80", 64, 32, 163 * KIB, 164 * KIB, KIB),
+        Limits("sm_90", 64, 32, 227 * KIB, 228 * KIB, KIB),
+        Limits("sm_100", 64, 32, 227 * KIB, 228 * KIB, KIB),
+        Limits("sm_120", 48, 24, 99 * KIB, 100 * KIB, KIB),
+    )
+}
+ARCHITECTURES = tuple(LIMITS)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the assembler made of a kernel."""
+
+    registers: int
+    shared_bytes: int
+    spilled_bytes: int
+    stack_bytes: int
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Warps a multiprocessor can hold at once, of those it could, and what stops it."""
+
+    warps: int
+    most: int
+    limited_by: str
+
+    @property
+    def share(self) -> float:
+        return self.warps / self.most
+
+
+def occupancy(resources: Resources, threads: int, dynamic_shared: int, arch: str) -> Occupancy:
+    """How many blocks of a size fit into a multiprocessor, in warps (theoretical)."""
+    limits = LIMITS[arch]
+    warps = -(-threads // 32)
+    # Registers are given to warps in units of 256, shared memory to blocks in units of 128.
+    per_warp = -(-max(resources.registers, 1) * 32 // 256) * 256
+    shared = resources.shared_bytes + dynamic_shared
+    shared = -(-(shared + limits.reserved_shared) // 128) * 128
+    fits = {
+        "warps": limits.warps // warps,
+        "blocks": limits.blocks,
+        "registers": limits.registers // per_warp // warps,
+        "shared memory": limits.shared_per_processor // shared if shared else limits.blocks,
+    }
+    by = min(fits, key=lambda name: fits[name])
+    return Occupancy(fits[by] * warps, limits.warps, by)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Figures of a data sheet; rates per second."""
+
+    name: str
+    arch: str
+    flops: float
+    double_flops: float
+    bytes: float
+    l2_bytes: int
+    processors: int
+
+
+DEVICES = (
+    Device("T4", "sm_75", 8.1e12, 0.25e12, 0.32e12, 4 << 20, 40),
+    Device("A100", "sm_80", 19.5e12, 9.7e12, 1.56e12, 40 << 20, 108),
+    Device("RTX 4090", "sm_89", 82.6e12, 1.29e12, 1.01e12, 72 << 20, 128),
+    Device("H100", "sm_90", 66.9e12, 33.5e12, 3.35e12, 50 << 20, 132),
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least time a device needs for what was counted, and what sets it."""
+
+    seconds: float
+    limited_by: str
+
+
+def bound(counts: Counts, device: Device) -> Bound:
+    """Roofline: arithmetic at its peak against the bytes that the kernel asks of global memory.
+
+    Those bytes are taken to come from DRAM; what the caches save, a bound by ``useful_bytes`` of
+    each array read once would show.
+    """
+    times = {
+        "arithmetic": counts.flops / device.flops + counts.double_flops / device.double_flops,
+        "memory": counts.global_bytes / device.bytes,
+    }
+    by = max(times, key=lambda name: times[name])
+    return Bound(times[by], by)

@@ -1,0 +1,276 @@
+"""Floating-point arithmetic as PTX defines it, on NumPy arrays: rounded once, in any direction.
+
+NumPy rounds its own operations to nearest. What it does not have is built from exact pieces:
+
+- an error-free transformation gives the exact rest of a sum or a product (Knuth, Dekker);
+- a sum "rounded to odd" can be rounded again to a shorter format as if it were exact (Boldo and
+  Melquiond, 2008), which makes a fused multiply-add of float32 out of float64, and one of float64
+  out of sums of float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import copysign, inf, isfinite, nan
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+_SPLIT = 2.0**27 + 1
+# Within these bounds no step of the float64 routines below overflows or loses bits at the bottom.
+_SAFE_HIGH, _SAFE_LOW = 2.0**480, 2.0**-400
+
+
+def flushed(x: Array) -> Array:
+    """Subnormal float32 values become zeros of their sign (``.ftz``)."""
+    tiny = np.finfo(np.float32).tiny
+    found: Array = np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
+    return found.astype(np.float32)
+
+
+def saturated(x: Array) -> Array:
+    """Clamped to [0, 1], NaN becomes 0 (``.sat``)."""
+    return np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype)
+
+
+def add(a: Array, b: Array, mode: str = "rn") -> Array:
+    """a + b, rounded once."""
+    if mode == "rn":
+        return a + b
+    return sum_of(a.astype(np.float64), b.astype(np.float64), a.dtype, mode)
+
+
+def sum_of(a: Array, b: Array, dtype: Any, mode: str) -> Array:
+    """The sum of two float64 values, rounded once to a format."""
+    s, rest = _two_sum(a, b)
+    if np.dtype(dtype) == np.float64:
+        return _directed(s, rest, mode)
+    return _shortened(s, rest, dtype, mode)
+
+
+def multiply(a: Array, b: Array, mode: str = "rn") -> Array:
+    """a * b, rounded once."""
+    if mode == "rn":
+        return a * b
+    if a.dtype != np.float64:
+        return _shortened(a.astype(np.float64) * b.astype(np.float64), 0.0, a.dtype, mode)
+    p, rest = _two_product(a, b)
+    return _directed(p, rest, mode)
+
+
+def fma(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
+    """a * b + c, rounded once."""
+    if a.dtype == np.float64:
+        return _fma_double(a, b, c, mode)
+    # The product of two float32 values is exact in float64.
+    product = a.astype(np.float64) * b.astype(np.float64)
+    return sum_of(product, c.astype(np.float64), a.dtype, mode)
+
+
+def divide(a: Array, b: Array, mode: str = "rn") -> Array:
+    """a / b, rounded once."""
+    if mode == "rn":
+        return a / b
+    return _by_fraction(lambda x, y: _quotient(x, y), mode, a, b)
+
+
+def square_root(a: Array, mode: str = "rn") -> Array:
+    """sqrt(a), rounded once."""
+    root = np.sqrt(a)
+    if mode == "rn":
+        return root
+    if a.dtype == np.float64:
+        p, rest = _two_product(root, root)
+        return _directed(root, (a - p) - rest, mode)
+    wide = root.astype(np.float64)
+    return _directed(root, a.astype(np.float64) - wide * wide, mode)
+
+
+def converted(a: Array, dtype: Any, mode: str = "rn") -> Array:
+    """To another floating-point format."""
+    if mode == "rn" or np.dtype(dtype).itemsize >= a.dtype.itemsize:
+        return a.astype(dtype)
+    return _shortened(a.astype(np.float64), 0.0, dtype, mode)
+
+
+def to_integer(a: Array, dtype: Any, mode: str) -> Array:
+    """Rounded in a direction, clamped to the range; NaN becomes 0."""
+    a = to_whole(a, mode)
+    limits = np.iinfo(dtype)
+    # The largest integer may have no float of its own: what reaches it is set, not converted.
+    high, low = a >= float(limits.max), a <= float(limits.min)
+    inside = np.where(high | low | np.isnan(a), 0, a).astype(dtype)
+    found = np.where(high, limits.max, np.where(low, limits.min, inside))
+    return found.astype(dtype)
+
+
+def to_whole(a: Array, mode: str) -> Array:
+    """To an integer value of the same format: rni, rzi, rmi, rpi."""
+    rounding: dict[str, Callable[[Array], Array]] = {
+        "rni": np.rint,
+        "rzi": np.trunc,
+        "rmi": np.floor,
+        "rpi": np.ceil,
+    }
+    return rounding[mode](a)
+
+
+def to_bfloat16(a: Array, mode: str = "rn") -> Array:
+    """float32 -> the bits of bfloat16."""
+    bits = np.asarray(a, np.float32).view(np.uint32)
+    if mode == "rn":
+        bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    upper = (bits >> np.uint32(16)).astype(np.uint16)
+    return np.where(np.isnan(a), np.uint16(0x7FFF), upper).astype(np.uint16)
+
+
+def from_bfloat16(bits: Array) -> Array:
+    """The bits of bfloat16 -> float32, exactly."""
+    return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def smallest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
+    """The lower one; of a NaN and a number the number. -0 is below +0."""
+    lower = np.where((a == b) & np.signbit(a), a, np.fmin(a, b))
+    return _canonical(a, b, lower, keep_nan)
+
+
+def largest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
+    """The higher one; of a NaN and a number the number."""
+    higher = np.where((a == b) & ~np.signbit(a), a, np.fmax(a, b))
+    return _canonical(a, b, higher, keep_nan)
+
+
+def _canonical(a: Array, b: Array, found: Array, keep_nan: bool) -> Array:
+    if keep_nan:
+        found = np.where(np.isnan(a) | np.isnan(b), np.nan, found)
+    return found.astype(a.dtype)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b = s + rest exactly; the rest of what is not finite is 0."""
+    s = a + b
+    t = s - a
+    rest = (a - (s - t)) + (b - t)
+    return s, np.where(np.isfinite(s), rest, 0.0)
+
+
+def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """a * b = p + rest exactly, within the safe range."""
+    p = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    rest = ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return p, np.where(np.isfinite(p) & np.isfinite(rest), rest, 0.0)
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    t = _SPLIT * a
+    high = t - (t - a)
+    return high, a - high
+
+
+def _odd(s: Array, rest: Array) -> Array:
+    """s + rest rounded to odd: if it is not exact, the neighbour whose last bit is 1."""
+    bits = np.asarray(s, np.float64).view(np.int64)
+    even = (bits & 1) == 0
+    # Towards the rest: up in magnitude if both have one sign, else down.
+    away = np.where((rest > 0) == (s > 0), 1, -1)
+    move = even & (rest != 0) & np.isfinite(s)
+    found = np.where(move, bits + away, bits).view(np.float64)
+    return np.where((s == 0) & (rest != 0), np.copysign(5e-324, rest), found)
+
+
+def _shortened(s: Array, rest: Array, dtype: Any, mode: str) -> Array:
+    """The exact sum s + rest of float64 values, rounded once to a shorter format."""
+    exact = _odd(s, rest)
+    near = exact.astype(dtype)
+    if mode == "rn":
+        return near
+    over = np.isinf(near) & np.isfinite(s)  # overflow: the rest points back
+    return _directed(near, np.where(over, -np.sign(s), exact - near.astype(np.float64)), mode)
+
+
+def _directed(near: Array, rest: Array, mode: str) -> Array:
+    """From the nearest value to the one a direction asks for; ``rest`` is exact - near."""
+    rest = np.where(np.isnan(rest), 0.0, rest)
+    below, above = np.array(-inf, near.dtype), np.array(inf, near.dtype)
+    if mode == "rn":
+        return near
+    if mode == "rm":
+        return np.where(rest < 0, np.nextafter(near, below), near)
+    if mode == "rp":
+        return np.where(rest > 0, np.nextafter(near, above), near)
+    if mode == "rz":
+        inward = np.where(near > 0, rest < 0, rest > 0)
+        return np.where(inward, np.nextafter(near, np.zeros_like(near)), near)
+    raise ValueError(f"there is no rounding mode {mode}")
+
+
+def _fma_double(a: Array, b: Array, c: Array, mode: str) -> Array:
+    a, b, c = np.broadcast_arrays(a, b, c)
+    p, p_rest = _two_product(a, b)
+    t, t_rest = _two_sum(c, p_rest)
+    s, s_rest = _two_sum(p, t)
+    rests, their_rest = _two_sum(t_rest, s_rest)
+    z = _odd(rests, their_rest)
+    found, rest = _two_sum(s, z)
+    found = _directed(found, rest, mode)
+    # Zeros keep the sign the plain sum gives them.
+    found = np.where(found == 0, a * b + c, found)
+    largest_part = np.maximum(np.abs(p), np.maximum(np.abs(a), np.maximum(np.abs(b), np.abs(c))))
+    unsafe = ~(largest_part < _SAFE_HIGH)
+    for part in (a, b, c, p):
+        unsafe |= (np.abs(part) < _SAFE_LOW) & (part != 0)
+    unsafe |= (p == 0) & (a != 0) & (b != 0)
+    if unsafe.any():
+        found = np.array(found)
+        picked = (a[unsafe], b[unsafe], c[unsafe])
+        found[unsafe] = _by_fraction(_exact_fma, mode, *picked)
+    return found
+
+
+def _exact_fma(a: float, b: float, c: float) -> Fraction | float:
+    if isfinite(a) and isfinite(b) and isfinite(c):
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        return exact or a * b + c  # a zero has a sign
+    return a * b + c
+
+
+def _quotient(a: float, b: float) -> Fraction | float:
+    if isfinite(a) and isfinite(b) and b != 0 and a != 0:
+        return Fraction(a) / Fraction(b)
+    if b == 0 and a != 0 and a == a:
+        return copysign(inf, a) * copysign(1, b)
+    return nan if b == 0 or a != a else a / b
+
+
+def _by_fraction(exact: Callable[..., Fraction | float], mode: str, *operands: Array) -> Array:
+    """One value after the other, through exact fractions: slow, and right for any value."""
+    operands = np.broadcast_arrays(*operands)
+    dtype = operands[0].dtype
+    found = np.empty(operands[0].shape, dtype)
+    for index in np.ndindex(found.shape):
+        value = exact(*(float(operand[index]) for operand in operands))
+        found[index] = _rounded(value, dtype, mode) if isinstance(value, Fraction) else value
+    return found
+
+
+def _rounded(value: Fraction, dtype: Any, mode: str) -> Any:
+    try:
+        wide = float(value)  # rounded to nearest, ties to even
+    except OverflowError:
+        wide = inf if value > 0 else -inf
+    rest = 0.0 if not isfinite(wide) else _sign(value - Fraction(wide))
+    if dtype == np.float64:
+        back = -copysign(1, wide) if not isfinite(wide) else rest
+        return _directed(np.array(wide), np.array(back), mode)[()]
+    tiny = rest * 5e-324 if wide == 0 else rest * abs(wide) * 2.0**-60
+    return _shortened(np.array(wide), np.array(tiny), dtype, mode)[()]
+
+
+def _sign(value: Fraction) -> float:
+    return float((value > 0) - (value < 0))

@@ -1,0 +1,249 @@
+"""Memory of a launch: where bytes are, who touched them, and what must not happen to them.
+
+Addresses are 64 bits. Every global array has a slot of its own, 2^40 bytes apart, so that an index
+that overflows, or a stride that is wrong, leaves its array instead of landing in the next one.
+Shared and local memory have slots too (their *windows*, for generic addresses); instructions that
+name their space use addresses relative to the window.
+
+A shadow keeps, for every cell of a memory, the last writer and the readers since, with the moment
+they did it. Two accesses by different threads, one of them a write, are a race unless a barrier (or
+for one warp a ``__syncwarp``) lies between them. Threads of different blocks are never ordered,
+except by a fence after the first access (``__threadfence``).
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .faults import FaultKind, LaunchError
+
+Array = Any
+
+SLOT_BITS = 40
+SHARED_SLOT, LOCAL_SLOT, PARAM_SLOT = 0x7E0000, 0x7D0000, 0x7C0000
+SHARED_START = 1 << 24
+"""Offset of shared memory in its window: a null pointer is not in it."""
+
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+# A stamp of who: scope << 60 | _SET | a thread. Scope 0 means that thread; 1, 2, 3 several threads
+# of its warp, of its block, of the grid. A thread is block << 10 | its index in the block.
+_SET = 1 << 59
+_ATOMIC = 1 << 62
+_THREAD = _SET - 1
+# A stamp of when: barriers passed << 40 | fences << 20 | warp barriers.
+BARRIER, FENCE, WARP_BARRIER = 1 << 40, 1 << 20, 1
+
+
+class Wrong(NamedTuple):
+    """Which of the lanes that made an access must not, and why."""
+
+    kind: FaultKind
+    what: str
+    lane: int
+    address: int
+
+
+def reserve(shape: int | tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """Zeros that take memory only where they are touched: 17 GB for K at n = 65,536, say."""
+    count = int(np.prod(shape, dtype=object))
+    size = max(count * np.dtype(dtype).itemsize, 1)
+    return _pages(size)[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """An array to launch with whose content counts as uninitialised: reading it is a fault."""
+    return reserve(shape, dtype).view(Uninitialised)
+
+
+class Uninitialised(np.ndarray):
+    """Marks an argument; what was written to it is an ordinary array afterwards."""
+
+
+def _pages(size: int) -> Array:
+    if size < 1 << 20:
+        return np.zeros(size, np.uint8)
+    if sys.platform != "linux":
+        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    # NORESERVE (0x4000, named in Python only since 3.13): more than there is may be promised.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
+
+
+@dataclass
+class Memory:
+    """Bytes behind one slot; for shared and local memory of every block or thread, in a row."""
+
+    name: str
+    data: Array
+    size: int
+    copies: int = 1
+    read_only: bool = False
+    initialised: bool = True
+    granule: int = 4
+    shadow: Shadow | None = None
+    touched: Traffic = field(default_factory=lambda: Traffic())
+    lead: int = 0
+    _views: dict[int, Array] = field(default_factory=dict)
+
+    def view(self, width: int) -> Array:
+        """The bytes as words of a width."""
+        if width not in self._views:
+            whole = self.data.nbytes // width * width
+            self._views[width] = self.data[:whole].view(UNSIGNED[width])
+        return self._views[width]
+
+    def wrong(self, offset: Array, lanes: Array, width: int) -> Wrong | None:
+        """Out of bounds?"""
+        outside = (offset < self.lead) | (offset > self.lead + self.size - width)
+        if not outside.any():
+            return None
+        first = int(np.argmax(outside))
+        at = int(offset[first]) - self.lead
+        return Wrong(
+            FaultKind.OUT_OF_BOUNDS,
+            f"byte {at} of {self.name}, which has {self.size}",
+            int(lanes[first]),
+            at,
+        )
+
+
+@dataclass
+class Traffic:
+    """What a kernel read and wrote of one global array."""
+
+    requests: int = 0
+    sectors: int = 0
+    useful_bytes: int = 0
+    loaded_bytes: int = 0
+    stored_bytes: int = 0
+
+
+class Shadow:
+    """Stamps for the cells of one memory; ``fences`` counts those of every block."""
+
+    def __init__(self, cells: int, fences: Array) -> None:
+        self._written, self._written_when = reserve(cells, np.int64), reserve(cells, np.int64)
+        self._read, self._read_when = reserve(cells, np.int64), reserve(cells, np.int64)
+        self._fences = fences
+
+    def read(self, cells: Array, who: Array, when: Array) -> tuple[str, int]:
+        """Note a read: what is wrong with it ("" if nothing) and at which position."""
+        clash = self._clash(self._written[cells], self._written_when[cells], who, when)
+        if clash.any():
+            return "another thread writes what it reads, no barrier between", int(np.argmax(clash))
+        stamp = who | _SET
+        before = self._read[cells]
+        # Reads that are ordered before this one need not be kept: what comes after it, comes
+        # after them.
+        alive = self._clash(before, self._read_when[cells], who, when)
+        stamp = np.where(alive, _merged(before, stamp), stamp)
+        self._read[cells], self._read_when[cells] = stamp, when
+        # Lanes that read one cell at once: each pass widens what is stored until it has them all.
+        missing = self._read[cells] != stamp
+        while missing.any():
+            cells, stamp = cells[missing], stamp[missing]
+            self._read[cells] = _merged(self._read[cells], stamp)
+            stored = self._read[cells]
+            missing = _merged(stored, stamp) != stored
+        return "", 0
+
+    def never_written(self, cells: Array) -> Array:
+        return self._written[cells] == 0
+
+    def write(self, cells: Array, who: Array, when: Array, *, atomic: bool) -> tuple[str, int]:
+        """Note a write: what is wrong with it ("" if nothing) and at which position."""
+        before = self._written[cells]
+        clash = self._clash(before, self._written_when[cells], who, when)
+        if atomic:
+            clash &= (before & _ATOMIC) == 0
+        if clash.any():
+            return "another thread writes it too, no barrier between", int(np.argmax(clash))
+        clash = self._clash(self._read[cells], self._read_when[cells], who, when)
+        if clash.any():
+            return "another thread reads what it writes, no barrier between", int(np.argmax(clash))
+        stamp = who | (_SET | _ATOMIC if atomic else _SET)
+        self._written[cells], self._written_when[cells] = stamp, when
+        if not atomic:
+            twice = self._written[cells] != stamp
+            if twice.any():
+                return "several threads write it at once", int(np.argmax(twice))
+        return "", 0
+
+    def _clash(self, stamp: Array, before: Array, who: Array, now: Array) -> Array:
+        """Whether an access is not ordered after the one that left a stamp."""
+        scope = _scope(stamp, who)
+        same_barrier = (before >> 40) >= (now >> 40)
+        found = (scope == 2) & same_barrier
+        found |= (scope == 1) & same_barrier & ((before & 0xFFFFF) >= (now & 0xFFFFF))
+        far = scope == 3
+        if far.any():
+            block = (stamp & _THREAD) >> 10
+            found |= far & (self._fences[block] <= ((before >> 20) & 0xFFFFF))
+        return found & (stamp != 0)
+
+
+def _scope(stamp: Array, who: Array) -> Array:
+    """How far apart: 0 the same thread, 1 the same warp, 2 the same block, 3 other blocks."""
+    apart = (stamp ^ who) & _THREAD
+    found = (apart > 0).astype(np.int64) + (apart >= 32) + (apart >= 1024)
+    return np.maximum(found, (stamp >> 60) & 3)
+
+
+def _merged(stamp: Array, other: Array) -> Array:
+    """One stamp for both: the narrowest scope that has all of their threads."""
+    scope = np.maximum(_scope(stamp, other), (other >> 60) & 3)
+    # The lowest thread of the scope stands for all, so that the result is the same in any order.
+    shift = np.array([0, 5, 10, 58])[scope]
+    thread = ((stamp & _THREAD) >> shift) << shift
+    return (scope << 60) | _SET | thread
+
+
+class Arena:
+    """All global memory of a launch, by slot."""
+
+    def __init__(self, blocks: int, check_races: bool) -> None:
+        self.memories: list[Memory] = []
+        self.fences = reserve(blocks, np.int64)
+        self._check = check_races
+        self._back: list[tuple[Array, Array]] = []
+
+    def add(self, name: str, array: Array, *, granule: int, read_only: bool = False) -> int:
+        """Its address."""
+        if not array.flags.c_contiguous:
+            raise LaunchError(f"{name} must be C-contiguous; np.ascontiguousarray makes a copy.")
+        flat = array.reshape(-1).view(np.ndarray).view(np.uint8)
+        lead = flat.ctypes.data % 16
+        if lead:
+            # As on a device: a view that starts in the middle of something is not aligned.
+            staged = np.zeros(flat.nbytes + lead + 15, np.uint8)
+            shift = -staged.ctypes.data % 16
+            data = staged[shift : shift + lead + flat.nbytes]
+            data[lead:] = flat
+            if flat.flags.writeable:
+                self._back.append((flat, data[lead:]))
+        else:
+            data = flat
+        cells = -(-data.nbytes // granule) + 1
+        self.memories.append(
+            Memory(
+                name,
+                data,
+                flat.nbytes,
+                read_only=read_only or not flat.flags.writeable,
+                initialised=not isinstance(array, Uninitialised),
+                granule=granule,
+                shadow=Shadow(cells, self.fences) if self._check else None,
+                lead=lead,
+            )
+        )
+        return (len(self.memories) << SLOT_BITS) + lead
+
+    def write_back(self) -> None:
+        for array, staged in self._back:
+            array[:] = staged

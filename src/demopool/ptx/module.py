@@ -1,0 +1,262 @@
+"""A compiled module: its kernels can be launched here, and assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .counting import Counts
+from .devices import LIMITS, Limits
+from .faults import Index, LaunchError
+from .machine import Decoded, Launch, Wave, decode, layout
+from .memory import Arena
+from .parser import parse
+from .syntax import BITS, Function, Program, Variable
+
+Array = Any
+
+WAVE_LANES = 8192
+"""Threads that run together, as whole blocks: enough to make NumPy's own cost small."""
+
+STEPS = 20_000_000
+"""Instructions of a wave after which a launch is taken for one that never ends."""
+
+
+@dataclass
+class Module:
+    """PTX, and how its kernels take their arguments (``numba``: arrays with shape and strides)."""
+
+    text: str
+    arch: str
+    numba: bool = False
+    names: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def program(self) -> Program:
+        return parse(self.text)
+
+    @cached_property
+    def decoded(self) -> dict[str, Decoded]:
+        return decode(self.program)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels, as the PTX has them."""
+        return self.program.kernels
+
+    def kernel(self, name: str = "") -> Function:
+        """A kernel by its name in the PTX or in the source; without a name the only one."""
+        known = self.kernels
+        wanted = self.names.get(name, name)
+        if not name and len(known) == 1:
+            wanted = known[0]
+        if wanted not in known:
+            available = ", ".join([*self.names, *known]) or "none"
+            raise LaunchError(f"There is no kernel {name!r} in this module; it has: {available}.")
+        return self.program.functions[wanted]
+
+    def launch(
+        self,
+        kernel: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        blocks: Iterable[Sequence[int]] | None = None,
+        *,
+        check_races: bool = True,
+        counting: bool = True,
+        most_steps: int = STEPS,
+        most_shared: int | None = None,
+    ) -> Counts:
+        """Run a kernel over NumPy arrays, which it changes in place, and count what it does.
+
+        ``blocks`` are those to run (all of the grid if None), as (x, y, z): see ``telling_blocks``.
+        ``shared`` is the dynamic shared memory in bytes; more than 48 kB in all must be allowed by
+        ``most_shared``, as a driver demands it. Raises ``LaunchError`` for a launch a driver would
+        refuse, ``Fault`` for what the kernel does wrong.
+        """
+        function = self.kernel(kernel)
+        grid, block = _three(grid, "grid"), _three(block, "block")
+        granule = _granule(self.program)
+        plan = layout(self.program, function, shared, granule)
+        limits = self.limits
+        _check_launch(function, grid, block, plan.shared_bytes, limits, most_shared)
+        chosen = _chosen(grid, blocks)
+        arena = Arena(grid[0] * grid[1] * grid[2], check_races)
+        data, offsets = self._arguments(function, args, arena, granule)
+        symbols = {}
+        for variables, read_only in ((self.program.memory, False), (self.program.constants, True)):
+            for variable in variables:
+                content = np.zeros(max(variable.size, 1), np.uint8)
+                content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+                symbols[variable.name] = arena.add(
+                    variable.name, content, granule=granule, read_only=read_only
+                )
+        launch = Launch(
+            decoded=self.decoded,
+            kernel=function.name,
+            grid=grid,
+            block=block,
+            layout=plan,
+            arena=arena,
+            symbols=symbols,
+            parameter_bytes=data,
+            parameter_offsets=offsets,
+            dynamic_shared=shared,
+            counting=counting,
+            check_races=check_races,
+            most_steps=most_steps,
+        )
+        lanes = -(-(block[0] * block[1] * block[2]) // 32) * 32
+        together = max(1, WAVE_LANES // lanes)
+        for start in range(0, len(chosen), together):
+            launch.steps = 0
+            Wave(launch, chosen[start : start + together]).run()
+        arena.write_back()
+        launch.counts.traffic = {
+            memory.name: memory.touched for memory in arena.memories if memory.touched.requests
+        }
+        return launch.counts
+
+    @property
+    def limits(self) -> Limits:
+        return LIMITS[self.arch]
+
+    def _arguments(
+        self, function: Function, args: Sequence[Any], arena: Arena, granule: int
+    ) -> tuple[bytes, dict[str, int]]:
+        """The bytes a driver would be given, and where each parameter is in them."""
+        flat = [part for arg in args for part in (_numba(arg) if self.numba else [arg])]
+        params = function.params
+        if len(flat) != len(params):
+            raise LaunchError(
+                f"{function.name} takes {len(params)} arguments, {len(flat)} were given"
+                + (" (arrays count with their shape and strides)." if self.numba else ".")
+            )
+        data, offsets, number = b"", {}, 0
+        for i, (param, value) in enumerate(zip(params, flat, strict=True)):
+            data += b"\0" * (-len(data) % param.align)
+            offsets[param.name] = len(data)
+            if isinstance(value, np.ndarray):
+                _check_pointer(param, i)
+                address = arena.add(f"argument {number}", value, granule=granule)
+                data += np.uint64(address).tobytes()
+                number += 1
+            else:
+                data += _scalar(param, value, i, exact=not self.numba)
+        return data, offsets
+
+
+def telling_blocks(grid: int | Sequence[int]) -> list[Index]:
+    """Corners and an interior block of a grid: first and last tiles, and one between."""
+    axes = [sorted({0, size // 2, size - 1}) for size in _three(grid, "grid")]
+    return [(x, y, z) for z in axes[2] for y in axes[1] for x in axes[0]]
+
+
+def _three(size: int | Sequence[int], what: str) -> Index:
+    sizes = (size,) if isinstance(size, int | np.integer) else tuple(size)
+    if not 1 <= len(sizes) <= 3 or any(int(s) < 1 for s in sizes):
+        raise LaunchError(f"The {what} must have one to three sizes of at least 1; got {sizes}.")
+    x, y, z = (int(s) for s in (*sizes, 1, 1)[:3])
+    return x, y, z
+
+
+def _check_launch(
+    function: Function,
+    grid: Index,
+    block: Index,
+    shared: int,
+    limits: Limits,
+    most_shared: int | None,
+) -> None:
+    threads = block[0] * block[1] * block[2]
+    most = min(1024, function.most_threads)
+    if threads > most or block[2] > 64:
+        raise LaunchError(f"A block {block} has {threads} threads; {most} are allowed (z: 64).")
+    if grid[0] >= 2**31 or max(grid[1:]) > 65535:
+        raise LaunchError(f"A grid {grid} is too large: x below 2^31, y and z up to 65,535.")
+    allowed = 48 * 1024 if most_shared is None else most_shared
+    if allowed > limits.shared_per_block:
+        raise LaunchError(
+            f"{limits.arch} allows {limits.shared_per_block} bytes of shared memory to a block, "
+            f"not {allowed}."
+        )
+    if shared > allowed:
+        raise LaunchError(
+            f"{shared} bytes of shared memory are more than the {allowed} that are allowed"
+            + ("; above 48 kB a kernel must be told (most_shared)." if most_shared is None else ".")
+        )
+
+
+def _chosen(grid: Index, blocks: Iterable[Sequence[int]] | None) -> list[Index]:
+    if blocks is None:
+        return [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    found = []
+    for given in blocks:
+        x, y, z = (int(i) for i in (*given, 0, 0)[:3])
+        if not (0 <= x < grid[0] and 0 <= y < grid[1] and 0 <= z < grid[2]):
+            raise LaunchError(f"The block {(x, y, z)} is not in the grid {grid}.")
+        found.append((x, y, z))
+    return found
+
+
+def _granule(program: Program) -> int:
+    """Bytes that are watched together: no more than the narrowest access has."""
+    widths = [
+        BITS.get(ins.type, 32) // 8
+        for function in program.functions.values()
+        for ins in function.code
+        if ins.op in ("ld", "st", "atom", "red") and "param" not in ins.modifiers
+    ]
+    return min([4, *(w for w in widths if w)])
+
+
+def _numba(value: Any) -> list[Any]:
+    """How Numba passes an array: no owner, sizes, the data, shape and strides."""
+    if not isinstance(value, np.ndarray):
+        return [value]
+    none = np.uint64(0)
+    sizes = (value.size, value.itemsize)
+    return [
+        none,
+        none,
+        *map(np.int64, sizes),
+        value,
+        *map(np.int64, value.shape),
+        *map(np.int64, value.strides),
+    ]
+
+
+def _check_pointer(param: Variable, i: int) -> None:
+    if BITS[param.type] != 64 or param.type == "f64":
+        raise LaunchError(f"Argument {i} is an array, but {param.name} is a .{param.type}.")
+
+
+def _scalar(param: Variable, value: Any, i: int, *, exact: bool) -> bytes:
+    """A number as the parameter wants it. CUDA C gets its bytes unconverted: types must agree."""
+    width = BITS[param.type] // 8
+    if isinstance(value, bytes | np.void):
+        data = value if isinstance(value, bytes) else value.tobytes()
+        if len(data) != param.size:
+            raise LaunchError(f"Argument {i} has {len(data)} bytes, {param.name} {param.size}.")
+        return data
+    if not exact:
+        dtype = {"f": "f", "s": "i"}.get(param.type[0], "u")
+        return np.array(value).astype(f"{dtype}{width}").tobytes()
+    if not isinstance(value, np.generic):
+        raise LaunchError(
+            f"Argument {i} is a Python {type(value).__name__}, which a driver is given as 8 bytes; "
+            f"pass a NumPy number of {width} bytes for {param.name} (.{param.type})."
+        )
+    is_float = value.dtype.kind == "f"
+    mismatch = param.type[0] != "b" and is_float != (param.type[0] == "f")
+    if value.dtype.itemsize != width or mismatch:
+        raise LaunchError(
+            f"Argument {i} is {value.dtype}, {param.name} takes {width} bytes (.{param.type})."
+        )
+    return value.tobytes()
