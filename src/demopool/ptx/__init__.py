@@ -33,6 +33,7 @@ from .faults import (
 )
 from .memory import Traffic, empty, reserve
 from .module import Module, telling_blocks
+from .mutants import Mutant, coverage, mutants
 
 __all__ = [
     "ARCHITECTURES",
@@ -48,6 +49,7 @@ __all__ = [
     "LaunchError",
     "Limits",
     "Module",
+    "Mutant",
     "Occupancy",
     "Place",
     "PtxError",
@@ -57,7 +59,9 @@ __all__ = [
     "assemble",
     "bound",
     "compile",
+    "coverage",
     "empty",
+    "mutants",
     "occupancy",
     "reserve",
     "telling_blocks",

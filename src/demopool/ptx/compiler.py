@@ -10,7 +10,8 @@ import importlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,20 +111,17 @@ def _with_numba(function: Callable[..., Any], signature: tuple[Any, ...], arch: 
     return module
 
 
-class _pretended_device:
+@contextmanager
+def _pretended_device(capability: tuple[int, int]) -> Iterator[None]:
     """Kernels that call device functions ask Numba for a current device while they compile."""
-
-    def __init__(self, capability: tuple[int, int]) -> None:
-        self._capability = capability
-
-    def __enter__(self) -> None:
-        self._dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
-        self._before = self._dispatcher.get_current_device
-        device = SimpleNamespace(compute_capability=self._capability)
-        self._dispatcher.get_current_device = lambda: device
-
-    def __exit__(self, *exception: object) -> None:
-        self._dispatcher.get_current_device = self._before
+    names = vars(importlib.import_module("numba.cuda.dispatcher"))
+    before = names["get_current_device"]
+    device = SimpleNamespace(compute_capability=capability)
+    names["get_current_device"] = lambda: device
+    try:
+        yield
+    finally:
+        names["get_current_device"] = before
 
 
 def assemble(module: Module) -> dict[str, Resources]:

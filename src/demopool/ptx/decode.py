@@ -8,14 +8,24 @@ Arrays in registers are never changed in place, so they can be shared. A step ge
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .faults import Place, UnknownInstruction
-from .syntax import BITS, Function, Immediate, Instruction, Operand, Register, Symbol, Vector
+from .syntax import (
+    BITS,
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+)
 
 if TYPE_CHECKING:
     from .machine import Frame
@@ -38,6 +48,10 @@ DTYPES: dict[str, Any] = {
 }
 
 
+_USERS = ("st", "red", "atom", "vote", "match", "redux", "bar", "barrier")
+"""Instructions whose operands reach memory or other threads."""
+
+
 class Kind(Enum):
     """How the scheduler treats a step."""
 
@@ -50,7 +64,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """A decoded instruction. ``members`` reads the lanes a warp instruction must have."""
+    """A decoded instruction. ``members`` reads the lanes a warp instruction must have.
+
+    Registers by number: those it reads, those of them whose value leaves the registers (addresses,
+    what is stored, guards), and those it writes.
+    """
 
     place: Place
     kind: Kind
@@ -61,6 +79,9 @@ class Step:
     flops: int = 0
     is_double: bool = False
     special: int = 0
+    sources: tuple[int, ...] = ()
+    uses: tuple[int, ...] = ()
+    targets: tuple[int, ...] = ()
 
 
 class Decoder:
@@ -86,9 +107,38 @@ class Decoder:
             raise UnknownInstruction(
                 f"This form of {ins.op} is not known here ({place}): {problem}."
             ) from problem
-        if ins.guard is None:
-            return step
-        return _guarded(step, self.read(ins.guard, "pred"))
+        guard = self.read(ins.guard, "pred") if ins.guard else None
+        return replace(step, guard=guard, **self._registers_of(ins))
+
+    def _registers_of(self, ins: Instruction) -> dict[str, tuple[int, ...]]:
+        writes = ins.op not in ("st", "red", "bra", "bar", "barrier", "call")
+        targets = self.numbers(ins.operands[:1]) if writes else ()
+        read = ins.operands[1:] if writes else ins.operands
+        sources = self.numbers(read)
+        if ins.op in _USERS and "param" not in ins.modifiers:
+            uses = sources
+        elif ins.op == "shfl":
+            uses = self.numbers(ins.operands[2:])  # the value itself may be unknown in some lanes
+        else:
+            uses = self.numbers(tuple(o for o in read if isinstance(o, Address)))
+        if ins.guard is not None:
+            uses = (*uses, *self.numbers((ins.guard,)))
+        if ins.op == "selp":
+            # What is not selected does not matter, and may well be unknown.
+            sources = self.numbers(ins.operands[3:])
+        return {"sources": sources, "uses": uses, "targets": targets}
+
+    def numbers(self, operands: tuple[Operand, ...]) -> tuple[int, ...]:
+        """Of the registers in operands."""
+        found: list[int] = []
+        for operand in operands:
+            if isinstance(operand, Vector):
+                found += self.numbers(operand.items)
+            elif isinstance(operand, Address):
+                found += self.numbers((operand.base,))
+            elif isinstance(operand, Register) and operand.name in self.index:
+                found.append(self.index[operand.name])
+        return tuple(found)
 
     def read(self, operand: Operand, kind: str) -> Read:
         """The value of an operand as a type."""
@@ -157,6 +207,8 @@ class Decoder:
 
 def constant(operand: Immediate, kind: str) -> Array:
     """A written number as a value of a type."""
+    if kind == "pred":
+        return np.bool_(operand.value)
     dtype = DTYPES[kind]
     if operand.float_bits:
         number = np.array(operand.value, f"u{operand.float_bits // 8}")
@@ -168,17 +220,3 @@ def constant(operand: Immediate, kind: str) -> Array:
         return dtype.type(operand.value)
     bits = np.array(operand.value % (1 << BITS[kind]), f"u{BITS[kind] // 8}")
     return bits.view(dtype)[()]
-
-
-def _guarded(step: Step, guard: Read) -> Step:
-    return Step(
-        step.place,
-        step.kind,
-        step.run,
-        guard,
-        step.target,
-        step.members,
-        step.flops,
-        step.is_double,
-        step.special,
-    )

@@ -12,7 +12,7 @@ import numpy as np
 from .counting import Counts
 from .devices import LIMITS, Limits
 from .faults import Index, LaunchError
-from .machine import Decoded, Launch, Wave, decode, layout
+from .machine import Functions, Launch, Wave, layout
 from .memory import Arena
 from .parser import parse
 from .syntax import BITS, Function, Program, Variable
@@ -34,14 +34,16 @@ class Module:
     arch: str
     numba: bool = False
     names: dict[str, str] = field(default_factory=dict)
+    executed: dict[str, set[int]] = field(default_factory=dict)
+    """PTX lines of every kernel that launches have executed so far: what tests cover."""
 
     @cached_property
     def program(self) -> Program:
         return parse(self.text)
 
     @cached_property
-    def decoded(self) -> dict[str, Decoded]:
-        return decode(self.program)
+    def functions(self) -> Functions:
+        return Functions(self.program)
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ class Module:
                     variable.name, content, granule=granule, read_only=read_only
                 )
         launch = Launch(
-            decoded=self.decoded,
+            functions=self.functions,
             kernel=function.name,
             grid=grid,
             block=block,
@@ -111,6 +113,7 @@ class Module:
             counting=counting,
             check_races=check_races,
             most_steps=most_steps,
+            executed=self.executed.setdefault(function.name, set()),
         )
         lanes = -(-(block[0] * block[1] * block[2]) // 32) * 32
         together = max(1, WAVE_LANES // lanes)

@@ -202,7 +202,7 @@ def _declare(program: Program, match: re.Match[str]) -> None:
         if variable.size:
             program.shared.append(variable)
         else:
-            program.dynamic_shared = variable
+            program.dynamic_shared.append(variable.name)
     elif match["space"] == "const":
         program.constants.append(variable)
     else:

@@ -130,14 +130,14 @@ class Function:
 
 @dataclass
 class Program:
-    """A whole file; ``dynamic_shared`` is the array whose size the launch gives."""
+    """A whole file; ``dynamic_shared`` are names of the one array whose size the launch gives."""
 
     target: str
     functions: dict[str, Function] = field(default_factory=dict)
     shared: list[Variable] = field(default_factory=list)
     memory: list[Variable] = field(default_factory=list)
     constants: list[Variable] = field(default_factory=list)
-    dynamic_shared: Variable | None = None
+    dynamic_shared: list[str] = field(default_factory=list)
     declared: set[str] = field(default_factory=set)
 
     @property

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import counting
-from .decode import DTYPES, Decoder, Kind, Read, Step
-from .faults import FaultKind, Place, UnknownInstruction
-from .memory import LOCAL_SLOT, PARAM_SLOT, SHARED_SLOT, SHARED_START, SLOT_BITS, UNSIGNED, Memory
-from .syntax import BITS, Address, Instruction, Symbol
+from .. import counting
+from ..decode import DTYPES, Decoder, Kind, Read, Step
+from ..faults import FaultKind, Place, UnknownInstruction
+from ..memory import SHARED_START, SLOT_BITS, UNSIGNED, Memory
+from ..syntax import BITS, Address, Instruction, Symbol
+from .building import Builder
 
 if TYPE_CHECKING:
-    from .machine import Frame, Wave
+    from ..machine import Frame, Wave
 
 Array = Any
 
@@ -316,4 +317,10 @@ def _count(wave: Wave, access: Access, piece: Piece, op: str) -> None:
         counting.count_atomics(counts, piece.lanes, piece.offsets, warps)
 
 
-__all__ = ["LOCAL_SLOT", "PARAM_SLOT", "SHARED_SLOT", "atomic", "load", "store"]
+TABLE: dict[str, Builder] = {
+    "ld": load,
+    "ldu": load,
+    "st": store,
+    "atom": atomic,
+    "red": atomic,
+}

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .decode import DTYPES, Decoder, Kind, Step
-from .faults import Place, UnknownInstruction
-from .syntax import Instruction
+from ..decode import DTYPES, Decoder, Kind, Step
+from ..faults import Place, UnknownInstruction
+from ..syntax import Instruction
+from .building import Builder
 
 if TYPE_CHECKING:
-    from .machine import Frame
+    from ..machine import Frame
 
 Array = Any
 
@@ -28,6 +29,7 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     write_inside = decoder.write(targets[1], "pred") if len(targets) > 1 else None
     value, step, clamp = (decoder.read(o, "u32") for o in ins.operands[1:4])
     members = decoder.read(ins.operands[4], "u32")
+    from_registers, to_registers = decoder.numbers(ins.operands[1:2]), decoder.numbers(targets[:1])
 
     def run(frame: Frame, mask: Array) -> None:
         lanes = np.arange(frame.wave.lanes)
@@ -50,7 +52,10 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         if absent.any():
             raise frame.wave.missing(place, np.nonzero(absent)[0][:1], "it reads from a lane that")
         values = np.broadcast_to(value(frame), lanes.shape)
+        unknown = frame.never_written(from_registers, mask)
         write(frame, values[taken], mask)
+        if unknown is not None:
+            frame.undefined |= dict.fromkeys(to_registers, unknown[taken] & active)
         if write_inside is not None:
             write_inside(frame, np.broadcast_to(inside, lanes.shape), mask)
 
@@ -191,3 +196,12 @@ def _bits(rows: Array) -> Array:
     """Truth values of 32 lanes as one word."""
     weights = np.left_shift(np.uint64(1), _LANE.astype(np.uint64))
     return (rows * weights).sum(axis=-1).astype(np.uint32)
+
+
+TABLE: dict[str, Builder] = {
+    "shfl": shuffle,
+    "vote": vote,
+    "activemask": active_mask,
+    "match": match,
+    "redux": reduce,
+}

@@ -1,0 +1,90 @@
+"""How an instruction becomes a step: the builder's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import floats
+from ..decode import Decoder, Kind, Step
+from ..faults import Place, UnknownInstruction
+from ..syntax import BITS, Instruction
+
+if TYPE_CHECKING:
+    from ..machine import Frame
+
+Array = Any
+Builder = Callable[[Decoder, Instruction, Place], Step]
+"""Turns the operands of an instruction into a step."""
+
+ROUNDING = ("rn", "rz", "rm", "rp")
+
+
+def rounding_mode(ins: Instruction) -> str:
+    return next((m for m in ins.modifiers if m in ROUNDING), "rn")
+
+
+def is_float(kind: str) -> bool:
+    return kind in ("f16", "f32", "f64")
+
+
+def only(ins: Instruction, *allowed: str) -> None:
+    """Modifiers that are not understood are an error: what they mean would be ignored."""
+    strange = [m for m in ins.modifiers if m not in allowed and m not in BITS]
+    if strange:
+        raise UnknownInstruction(f"The modifier .{strange[0]} of {ins.text} is not known here.")
+
+
+def computed(
+    decoder: Decoder,
+    ins: Instruction,
+    place: Place,
+    compute: Callable[..., Array],
+    *,
+    kinds: tuple[str, ...] = (),
+    result: str = "",
+    flops: int = 0,
+    special: int = 0,
+) -> Step:
+    """A step ``d = compute(a, b, ...)``; every operand has the instruction's type unless told."""
+    kind = ins.type
+    reads = [
+        decoder.read(operand, kinds[i] if i < len(kinds) else kind)
+        for i, operand in enumerate(ins.operands[1:])
+    ]
+    write = decoder.write(ins.operands[0], result or kind)
+    compute = _with_float_modifiers(ins, compute)
+
+    def run(frame: Frame, mask: Array) -> None:
+        write(frame, compute(*(read(frame) for read in reads)), mask)
+
+    counted = flops if is_float(kind) else 0
+    return Step(
+        place,
+        Kind.PLAIN,
+        run,
+        flops=counted,
+        is_double=kind == "f64",
+        special=special if is_float(kind) else 0,
+    )
+
+
+def _with_float_modifiers(ins: Instruction, compute: Callable[..., Array]) -> Callable[..., Array]:
+    """Flush-to-zero of operands and results, and saturation."""
+    if ins.type != "f32" or not {"ftz", "sat"} & set(ins.modifiers):
+        return compute
+    flush, saturate = "ftz" in ins.modifiers, "sat" in ins.modifiers
+
+    def wrapped(*operands: Array) -> Array:
+        if flush:
+            operands = tuple(
+                floats.flushed(a) if np.asarray(a).dtype == np.float32 else a for a in operands
+            )
+        found = compute(*operands)
+        if flush and np.asarray(found).dtype == np.float32:
+            found = floats.flushed(found)
+        return floats.saturated(found) if saturate else found
+
+    return wrapped

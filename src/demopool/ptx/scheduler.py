@@ -1,0 +1,207 @@
+"""Which lanes run next: the lowest instruction first, until everybody has left.
+
+Lanes that stand at the same instruction form a group. The group with the lowest instruction runs,
+until it meets another one (they merge), splits at a branch, waits at a barrier or leaves. Running
+the lowest first makes divergent branches come together again as early as they can.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .counting import WARP
+from .decode import Kind, Step
+from .faults import FaultKind, UnknownInstruction
+
+if TYPE_CHECKING:
+    from .machine import Frame, Launch, Wave
+
+Array = Any
+
+
+class Scheduler:
+    """Takes the lanes of one call of one function to its end."""
+
+    def __init__(self, wave: Wave, frame: Frame, launch: Launch, *, is_kernel: bool) -> None:
+        self._wave, self._frame, self._launch = wave, frame, launch
+        self._steps = frame.decoded.steps
+        self._is_kernel = is_kernel
+        self._groups: dict[int, Array] = {}
+        self._waiting: dict[int, Array] = {}
+        self._parked: dict[int, Array] = {}
+
+    def run(self, mask: Array) -> None:
+        self._groups = {0: mask}
+        while True:
+            if self._groups:
+                at = min(self._groups)
+                self._run_group(at, self._groups.pop(at))
+            elif self._parked:
+                self._wake()
+            elif self._waiting:
+                self._release()
+            else:
+                return
+
+    def _run_group(self, at: int, mask: Array) -> None:
+        """From an instruction on, until the group meets another one, splits, waits or leaves."""
+        wave, frame, launch = self._wave, self._frame, self._launch
+        counts, steps = launch.counts, self._steps
+        limit = min(self._groups, default=len(steps) + 1)
+        active = wave.active(mask)
+        lanes, warps = len(active), wave.warp_count(active)
+        if lanes == wave.lanes:
+            mask = None
+        while at < limit:
+            if at >= len(steps):
+                self._leave(mask)
+                return
+            step = steps[at]
+            launch.steps += 1
+            if launch.steps > launch.most_steps:
+                what = f"more than {launch.most_steps} steps"
+                raise wave.fault(FaultKind.RUNAWAY, what, step.place, mask)
+            launch.executed.add(step.place.line)
+            self._check_registers(step, mask)
+            counts.instructions += warps
+            counts.thread_instructions += lanes
+            mine, count = mask, lanes
+            if step.guard is not None:
+                truth = step.guard(frame)
+                if truth.ndim == 0:
+                    count = lanes if truth else 0
+                else:
+                    mine = truth & wave.mask_of(mask)
+                    count = int(np.count_nonzero(mine))
+                    mine = mask if count == lanes else mine
+            if count == 0:
+                at += 1
+                continue
+            if step.kind is Kind.PLAIN:
+                unknown = frame.never_written(step.sources, mine)
+                step.run(frame, mine)  # type: ignore[misc]  # a plain step has something to run
+                if unknown is not None:
+                    frame.undefined |= dict.fromkeys(step.targets, unknown)
+                self._count_arithmetic(step, count)
+                at += 1
+                continue
+            if step.kind is Kind.BRANCH and count == lanes:
+                at = step.target
+                continue
+            self._turn(step, at, mask, mine, count == lanes)
+            return
+        self._push(at, mask)
+
+    def _check_registers(self, step: Step, mask: Array) -> None:
+        """What no instruction has written must not be stored, be an address, or decide."""
+        unknown = self._frame.never_written(step.uses, mask)
+        if unknown is not None:
+            what = "it depends on a register that was never written"
+            raise self._wave.fault(FaultKind.UNINITIALISED, what, step.place, unknown)
+
+    def _turn(self, step: Step, at: int, mask: Array, mine: Array, all_of_them: bool) -> None:
+        """What ends a group: the lanes of ``mine`` do something else than the others."""
+        if not all_of_them:
+            others = self._wave.mask_of(mask) & ~mine
+            self._push(at + 1, others)
+        if step.kind is Kind.BRANCH:
+            self._wave.counts.divergent_branches += self._split_warps(mine, mask)
+            self._push(step.target, mine)
+        elif step.kind is Kind.LEAVE:
+            self._leave(mine)
+        elif step.kind is Kind.BARRIER:
+            if not self._is_kernel:
+                raise UnknownInstruction(
+                    f"Barriers in functions that were not inlined are not known here: {step.place}."
+                )
+            self._waiting[at] = _union(self._waiting.get(at, False), mine)
+        else:
+            self._warp_step(step, at, mine)
+
+    def _warp_step(self, step: Step, at: int, mine: Array) -> None:
+        """Lanes whose warp is complete go on; the others wait for those they name."""
+        mine = _union(self._parked.pop(at, False), mine)
+        ready = self._complete(step, mine)
+        if ready is None or ready.any():
+            assert step.run is not None
+            step.run(self._frame, ready)
+            self._push(at + 1, ready)
+        if ready is not None and not ready.all():
+            rest = self._wave.mask_of(mine) & ~ready
+            if rest.any():
+                self._parked[at] = rest
+
+    def _complete(self, step: Step, mine: Array) -> Array:
+        """Lanes of which all the lanes they name are here (None: all lanes)."""
+        wave = self._wave
+        assert step.members is not None
+        named = np.broadcast_to(step.members(self._frame), (wave.lanes,))
+        here = wave.mask_of(mine)
+        weights = np.left_shift(np.uint32(1), np.arange(WARP, dtype=np.uint32))
+        present = np.repeat((here.reshape(-1, WARP) * weights).sum(axis=1, dtype=np.uint32), WARP)
+        own = np.tile(weights, wave.warps)
+        stranger = here & ((named & own) == 0)
+        if stranger.any():
+            raise wave.missing(step.place, np.nonzero(stranger)[0][:1], "its own mask says it")
+        gone = wave.gone
+        left = np.repeat((gone.reshape(-1, WARP) * weights).sum(axis=1, dtype=np.uint32), WARP)
+        never = here & ((named & left) != 0)
+        if never.any():
+            what = "its mask names a thread that has left or was never there: it"
+            raise wave.missing(step.place, np.nonzero(never)[0][:1], what)
+        ready = here & ((named & ~present) == 0)
+        return mine if bool((ready == here).all()) else ready
+
+    def _wake(self) -> None:
+        """Everybody else waits: warps that are complete by now go on, any other is stuck."""
+        for at in list(self._parked):
+            mask = self._parked[at]
+            ready = self._wave.mask_of(self._complete(self._steps[at], mask))
+            if ready.any():
+                self._push(at, self._parked.pop(at))
+                return
+        at, mask = next(iter(self._parked.items()))
+        what = "its mask names a thread that never comes here: it"
+        raise self._wave.missing(self._steps[at].place, self._wave.active(mask)[:1], what)
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for at, mask in waiting.items():
+            step = self._steps[at]
+            self._wave.pass_barrier(step.place, mask)
+            if step.run is not None:
+                step.run(self._frame, mask)
+            self._push(at + 1, mask)
+
+    def _leave(self, mask: Array) -> None:
+        if self._is_kernel:
+            self._wave.leave(mask)
+
+    def _push(self, at: int, mask: Array) -> None:
+        self._groups[at] = _union(self._groups.get(at, False), mask)
+
+    def _split_warps(self, mine: Array, mask: Array) -> int:
+        """Warps in which some lanes branch and some do not."""
+        taken = mine.reshape(-1, WARP)
+        stays = (self._wave.mask_of(mask) & ~mine).reshape(-1, WARP)
+        return int(np.count_nonzero(taken.any(axis=1) & stays.any(axis=1)))
+
+    def _count_arithmetic(self, step: Step, lanes: int) -> None:
+        if step.flops:
+            if step.is_double:
+                self._launch.counts.double_flops += step.flops * lanes
+            else:
+                self._launch.counts.flops += step.flops * lanes
+        if step.special:
+            self._launch.counts.special += step.special * lanes
+
+
+def _union(one: Array, other: Array) -> Array:
+    """Of masks; False is the empty one, None everybody."""
+    if one is False:
+        return other
+    if one is None or other is None:
+        return None
+    return one | other

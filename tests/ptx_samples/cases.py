@@ -1,0 +1,192 @@
+"""The sample kernels with small launches and what they must give: sizes with tails, and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from demopool import ptx
+
+Array = Any
+SOURCE = Path(__file__).with_name("samples.cu")
+INSTANCES = ("squared_gram<float>", "squared_gram<double>")
+i32, f32 = np.int32, np.float32
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``run`` launches a module's kernel on one case: the counts, what it gave, what it must."""
+
+    name: str
+    kernel: str
+    run: Callable[..., tuple[ptx.Counts, Array, Array]]
+    cases: tuple[tuple[int, ...], ...]
+    numba: bool = False
+    eps: float = float(np.finfo(np.float32).eps)
+
+    def module(self, arch: str = "sm_80") -> ptx.Module:
+        return _numba(self.kernel, arch) if self.numba else cuda(arch)
+
+    def errors(self, module: ptx.Module, **options: Any) -> list[float]:
+        """Relative error of every case, in units of eps; inf where it is not even finite."""
+        found = []
+        for case in self.cases:
+            _, result, wanted = self.run(module, self.kernel, case, **options)
+            scale = np.abs(wanted).max(initial=0) or 1.0
+            error = float(np.abs(result - wanted).max(initial=0) / scale / self.eps)
+            found.append(error if np.isfinite(error) else np.inf)
+        return found
+
+
+@cache
+def cuda(arch: str = "sm_80") -> ptx.Module:
+    return ptx.compile(SOURCE, arch, names=INSTANCES)
+
+
+@cache
+def _numba(kernel: str, arch: str) -> ptx.Module:
+    from numba import types
+
+    from . import numba_samples
+
+    f, i = types.float32, types.int64
+
+    def array(dtype: Any, ndim: int) -> Any:
+        return types.Array(dtype, ndim, "C")
+
+    signatures = {
+        "squared_gram": (array(f, 3), array(f, 3)),
+        "sinkhorn": (array(f, 3), array(f, 2), f, i),
+        "row_sums": (array(f, 2), array(f, 1)),
+        "histogram": (array(i, 1), array(i, 1)),
+    }
+    return ptx.compile(getattr(numba_samples, kernel), arch, signature=signatures[kernel])
+
+
+def _features(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def _gram(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    batch, n, d = case
+    X = _features(batch, n, d, dtype=np.float64 if "double" in kernel else np.float32)
+    K = ptx.empty((batch, n, n), X.dtype)
+    tiles = -(-n // 16)
+    args = [X, K] if module.numba else [X, K, i32(n), i32(d)]
+    counts = module.launch(kernel, (tiles, tiles, batch), (16, 16), args, **options)
+    wide = X.astype(np.float64)
+    return counts, np.asarray(K), (wide @ wide.swapaxes(1, 2)) ** 2
+
+
+def _sinkhorn(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    batch, n, iterations = case
+    X = _features(batch, n, 8)
+    K = ((X @ X.swapaxes(1, 2)) ** 2).astype(np.float32)
+    weights = ptx.empty((batch, n))
+    target = f32(1 / n)
+    if module.numba:
+        args = [K, weights, target, iterations]
+        counts = module.launch(kernel, batch, 64, args, **options)
+    else:
+        args = [K, weights, i32(n), target, f32(0.5), i32(iterations)]
+        counts = module.launch(kernel, batch, 32, args, shared=8 * n, **options)
+    a = np.ones((batch, n))
+    for _ in range(iterations):
+        a = a / np.sqrt(a * (K.astype(np.float64) @ a[..., None])[..., 0] * n)
+    return counts, np.asarray(weights), a
+
+
+def _total(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    (n,) = case
+    x, total = np.abs(_features(n, dtype=np.float64)), np.zeros(1)
+    counts = module.launch(kernel, -(-n // 128), 128, [x, total, i32(n)], **options)
+    return counts, total, x.sum(keepdims=True)
+
+
+def _row_sums(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    rows, columns = case
+    x = _features(rows, columns)
+    # Rows without a positive element, with zeros only, and with one small positive element.
+    x = -np.abs(x)
+    x[1:2] = 0
+    places = np.arange(2, rows)
+    x[places, places * 53 % columns] = 0.5
+    sums = ptx.empty(rows)
+    args = [x, sums] if module.numba else [x, sums, i32(rows), i32(columns)]
+    counts = module.launch(kernel, -(-rows // 4), 128, args, **options)
+    wanted = x.astype(np.float64).sum(axis=1)
+    if not module.numba:
+        wanted[:2] = -1
+    return counts, np.asarray(sums), wanted
+
+
+def _count_sketch(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    n, d, k = case
+    rng = np.random.default_rng(d)
+    x, out = _features(n, d), ptx.empty((n, k))
+    bucket = rng.integers(0, k, d).astype(np.int32)
+    sign = rng.choice([-1.0, 1.0], d).astype(np.float32)
+    args = [x, bucket, sign, out, i32(d), i32(k)]
+    counts = module.launch(kernel, n, 32, args, shared=4 * k, **options)
+    wanted = np.zeros((n, k))
+    np.add.at(wanted.T, bucket, (sign * x).T)
+    return counts, np.asarray(out), wanted
+
+
+def _signed_root(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    rows, quads = case
+    x = _features(rows, 4 * quads)
+    x[-1] = 0
+    out = ptx.empty(x.shape)
+    counts = module.launch(kernel, rows, 64, [x, out, i32(quads)], **options)
+    wide = np.sign(x) * np.sqrt(np.abs(x.astype(np.float64)))
+    norm = np.linalg.norm(wide, axis=1, keepdims=True)
+    return counts, np.asarray(out), wide / np.where(norm == 0, 1, norm)
+
+
+def _transpose(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    rows, columns = case
+    x, out = _features(rows, columns), ptx.empty((columns, rows))
+    grid = (-(-columns // 16), -(-rows // 16))
+    counts = module.launch(kernel, grid, (16, 16), [x, out, i32(rows), i32(columns)], **options)
+    return counts, np.asarray(out), x.T
+
+
+def _last_block_sum(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    blocks, n = case
+    x, total = _features(n), ptx.empty(1)
+    args = [x, ptx.empty(blocks), np.zeros(1, np.uint32), total, i32(n)]
+    counts = module.launch(kernel, blocks, 32, args, **options)
+    return counts, np.asarray(total), x.astype(np.float64).sum(keepdims=True)
+
+
+def _histogram(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+    n, bins = case
+    values = np.random.default_rng(n).integers(0, bins, n)
+    counted = np.zeros(bins, np.int64)
+    counts = module.launch(kernel, -(-n // 64), 64, [values, counted], **options)
+    return counts, counted, np.bincount(values, minlength=bins)
+
+
+DOUBLE = float(np.finfo(np.float64).eps)
+SAMPLES = (
+    Sample("gram", "squared_gram<float>", _gram, ((2, 19, 21), (1, 33, 1))),
+    Sample("gram-double", "squared_gram<double>", _gram, ((1, 17, 18),), eps=DOUBLE),
+    Sample("sinkhorn", "sinkhorn", _sinkhorn, ((2, 37, 2), (1, 6, 2), (1, 3, 1), (1, 5, 0))),
+    Sample("total", "total", _total, ((300,), (128,), (1,)), eps=DOUBLE),
+    Sample("row-sums", "row_sums", _row_sums, ((9, 300), (3, 70), (1, 1))),
+    Sample("count-sketch", "count_sketch", _count_sketch, ((2, 70, 20), (2, 20, 70), (1, 1, 1))),
+    Sample("signed-root", "signed_root", _signed_root, ((2, 70), (3, 1), (1, 64))),
+    Sample("transpose", "transpose", _transpose, ((20, 35), (1, 1))),
+    Sample("last-block-sum", "last_block_sum", _last_block_sum, ((40, 1500), (1, 7))),
+    Sample("numba-gram", "squared_gram", _gram, ((2, 19, 21), (1, 17, 1)), numba=True),
+    Sample("numba-sinkhorn", "sinkhorn", _sinkhorn, ((2, 37, 2), (1, 4, 1)), numba=True),
+    Sample("numba-row-sums", "row_sums", _row_sums, ((9, 300), (3, 70), (1, 1)), numba=True),
+    Sample("numba-histogram", "histogram", _histogram, ((100, 7),), numba=True),
+)
+BY_NAME = {sample.name: sample for sample in SAMPLES}
