@@ -108,9 +108,11 @@ class Decoder:
                 f"This form of {ins.op} is not known here ({place}): {problem}."
             ) from problem
         guard = self.read(ins.guard, "pred") if ins.guard else None
-        return replace(step, guard=guard, **self._registers_of(ins))
+        sources, uses, targets = self._registers_of(ins)
+        return replace(step, guard=guard, sources=sources, uses=uses, targets=targets)
 
-    def _registers_of(self, ins: Instruction) -> dict[str, tuple[int, ...]]:
+    def _registers_of(self, ins: Instruction) -> tuple[tuple[int, ...], ...]:
+        """Numbers of those it reads, those it uses, and those it writes."""
         writes = ins.op not in ("st", "red", "bra", "bar", "barrier", "call")
         targets = self.numbers(ins.operands[:1]) if writes else ()
         read = ins.operands[1:] if writes else ins.operands
@@ -126,7 +128,7 @@ class Decoder:
         if ins.op == "selp":
             # What is not selected does not matter, and may well be unknown.
             sources = self.numbers(ins.operands[3:])
-        return {"sources": sources, "uses": uses, "targets": targets}
+        return sources, uses, targets
 
     def numbers(self, operands: tuple[Operand, ...]) -> tuple[int, ...]:
         """Of the registers in operands."""
