@@ -15,7 +15,9 @@ from demopool import auto, costs, places, profiles
 from demopool.answers import Choice, Row
 from demopool.candidates import Candidate, Subject
 from demopool.cases import Case
-from demopool.errors import Unsupported
+from demopool.codes import code_key
+from demopool.errors import InvalidInput, Unsupported
+from demopool.measurement.fingerprint import usual_threads
 from demopool.profiles import Decided, Measured
 from demopool.vocabulary import State, Verdict
 
@@ -34,8 +36,9 @@ def _choice(case: Case, times: dict[str, float], best: str, **changes: Any) -> C
         verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
         rows.append(Row(backend, route, State.OK, verdict, median_s=seconds))
     backend, _, route = best.partition("/")
-    fields = {"fingerprint": HERE, **changes}
-    return Choice(case, Verdict.FASTEST, backend, route, "", tuple(rows), 2, 1.0, 15, **fields)
+    fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
+    fields = {"state": Verdict.FASTEST, "rows": tuple(rows), "seconds": 1.0, "rounds": 15, **fields}
+    return Choice(case=case, backend=backend, route=route, sentence="", **fields)
 
 
 CASE = Case(batch=2, n=40, d=12)
@@ -113,7 +116,7 @@ def test_the_fitted_model_decides_what_was_not_measured() -> None:
     stored = json.loads(path.read_text())
     stored["coefficients"] = {}
     path.write_text(json.dumps(stored))
-    profiles._read.cache_clear()
+    profiles.forget()
     assert _route("sketched-democratic") == "dense+fft"
 
 
@@ -209,7 +212,7 @@ def test_a_foreign_profile_is_ignored_with_a_warning() -> None:
     profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", fingerprint="another"))
     assert profiles.here() == profiles.Profile()
     profiles._path("another").rename(profiles._path(HERE))
-    profiles._read.cache_clear()
+    profiles.forget()
     with pytest.warns(RuntimeWarning, match="another machine"):
         assert profiles.here() == profiles.Profile()
 
@@ -219,6 +222,69 @@ def test_a_backend_that_went_away_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(dp.InvalidInput):
         dp.registry.probe("gone:cpu")
     assert dp.explain((2, 40, 12)).backend in ("numpy:cpu", "numba:cpu")
+
+
+def test_an_answer_does_not_make_way_for_less() -> None:
+    """Neither for that of a restricted or interrupted race, nor for a doubt; but for a new one."""
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    few = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4}
+    profiles.remember(_choice(CASE, few, "numpy:cpu/dense", whole=False))
+    profiles.remember(_choice(CASE, TIMES, "numpy:cpu/dense", state=Verdict.UNKNOWN))
+    assert dp.explain((2, 40, 12)).backend == "numba:cpu"
+    profiles.remember(_choice(CASE, TIMES, "numpy:cpu/dense"))
+    assert dp.explain((2, 40, 12)).backend == "numpy:cpu"
+
+
+def test_a_restricted_race_gives_times_but_no_answer() -> None:
+    profiles.remember(_choice(CASE, {"numpy:cpu/matrix-free": 4e-4}, "x/y", whole=False))
+    found = dp.explain((2, 40, 12))
+    assert found.because == "model"
+    assert profiles.here().coefficients
+
+
+def test_what_was_measured_of_other_code_does_not_count() -> None:
+    codes = {name: code_key(name) for name in ("numpy:cpu", "numba:cpu")}
+    assert len(set(codes.values())) == 2
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", codes=codes))
+    assert dp.explain((2, 40, 12)).because == "measured"
+    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", codes={**codes, "numba:cpu": "old"}))
+    found = dp.explain((2, 40, 12))
+    assert (found.backend, found.because) == ("numpy:cpu", "model")
+
+
+def test_answers_of_other_numbers_of_threads_live_side_by_side() -> None:
+    for threads, best in ((7, "numpy:cpu/dense"), (usual_threads(), "numba:cpu/dense")):
+        profiles.remember(_choice(CASE, TIMES, best, threads=threads))
+    assert dp.explain((2, 40, 12)).backend == "numba:cpu"
+    other = Case(n=9, d=9)
+    profiles.remember(_choice(other, TIMES, "numba:cpu/dense", threads=7))
+    assert "(with threads=7)" in dp.explain((9, 9)).sentence
+
+
+def test_who_was_wrong_or_died_is_not_taken_for_such_cases() -> None:
+    wrong = Row("numba:cpu", "dense", State.WRONG, reason="its error is 3")
+    right = Row("numpy:cpu", "dense", State.OK, Verdict.FASTEST, median_s=3e-4)
+    other = Case(descriptor="sum", n=9, d=9)
+    profiles.remember(_choice(other, {"numba:cpu/direct": 1e-6}, "numba:cpu/direct"))
+    profiles.remember(_choice(CASE, {}, "numpy:cpu/dense", rows=(right, wrong)))
+    found = dp.explain((3, 50, 30))
+    reasons = {(o.backend, o.route): o.reason for o in found.options}
+    assert reasons["numba:cpu", "dense"] == "its error is 3"
+    assert (found.backend, found.route) != ("numba:cpu", "dense")
+    assert dp.explain((9, 9), "sum").backend == "numba:cpu"
+
+
+def test_a_shape_without_two_sizes_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="shape must be"):
+        dp.explain((16,))
+
+
+def test_describe_asks_for_the_dtype_it_works_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    pick = auto.pick
+    monkeypatch.setattr(auto, "pick", lambda case, **how: seen.append(case) or pick(case, **how))
+    dp.describe(np.ones((2, 4, 3), np.float32), "sum", backend="auto", dtype="float64")
+    assert [case.dtype for case in seen] == ["float64"]
 
 
 def test_nothing_is_kept_of_a_race_without_times() -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,12 @@ def test_claims_are_judged_from_what_was_measured() -> None:
         _fact("numpy:cpu/gram", RESNET["power"], 90e6, "peak_host_bytes"),
         _fact("numpy:cpu/dense+fft", RESNET["sketched-democratic"], 6e6, "peak_host_bytes"),
     ]
-    newton, exact, *_, sketched = claims.judged(facts)
+    newton, exact, *_, sketched = claims.judged(facts, here="m")
     assert newton.holds is True
     assert "12.0x faster" in newton.here
     assert exact.holds is False
+    assert "1.2x slower" in exact.here
+    assert "[on" not in newton.here
     assert sketched.holds is None
     assert "demopool choose --descriptor sketched-power --case resnet-b1" in sketched.here
     by_claim = {j.claim: j for j in claims.judged(facts)}
@@ -57,6 +60,32 @@ def test_times_of_two_machines_are_not_compared_with_each_other() -> None:
         _fact("numpy:cpu/newton", VGG_POWER, 0.060)._replace(machine="another"),
     ]
     assert claims.judged(facts)[0].holds is None
+
+
+def test_a_claim_judged_by_another_machine_names_it() -> None:
+    source = "asv, commit 12345678"
+    facts = [
+        _fact("numpy:cpu/dense", named("vgg-b1"), 0.005)._replace(source=source),
+        _fact("numpy:cpu/newton", VGG_POWER, 0.060)._replace(source=source),
+    ]
+    assert claims.judged(facts, here="x")[0].here.endswith(f"[on m, {source}]")
+
+
+def test_times_of_other_races_and_of_other_code_are_not_mixed() -> None:
+    case = Case(n=9, d=9)
+
+    def sample(measure: str, value: float, **of: Any) -> Sample:
+        return Sample("numpy:cpu", "dense", case, measure, value, fingerprint="f", **of)
+
+    old = [sample("lowest_s", 9.0, round=i, session="a", code="old") for i in range(1, 31)]
+    new = [sample("lowest_s", 1.0, round=i, session="b", code="new") for i in range(1, 16)]
+    (fact,) = data._of_samples([*old, *new])
+    assert fact.value == 1.0
+    calls = [sample("call_s", value) for value in (1.0, 1.0, 1.0, 1.0, 50.0)]
+    (fact,) = data._of_samples(calls)
+    assert fact.value == 1.0
+    (fact,) = data._of_samples([sample("error", 3.0), sample("error", 2.0)])
+    assert fact.value == 2.0
 
 
 @pytest.fixture

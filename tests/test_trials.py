@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import demopool
-from demopool import Case, jobs, results, samples, trials
+from demopool import Case, codes, jobs, results, samples, trials
 from demopool.candidates import Candidate, Subject
 from demopool.measurement.worker import Worker
 from demopool.vocabulary import State
@@ -55,7 +55,7 @@ def test_every_measure_becomes_a_sample(usable: str, worker: Worker, tmp_path: P
     assert by_measure["error"].value is not None
     assert by_measure["error"].value < 1e-5
     assert all(sample.threads == 1 and len(sample.fingerprint) == 16 for sample in found)
-    assert {sample.code for sample in found} == {trials.code_key(usable)}
+    assert {sample.code for sample in found} == {codes.code_key(usable)}
     frame = results.read(file)
     assert set(frame["candidate"]) == {f"{usable}/dense"}
     assert set(frame["subject"]) == {"democratic"}
@@ -116,12 +116,12 @@ def test_a_crash_or_a_hang_costs_one_measure(
 
 
 def test_the_key_of_the_code_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = trials.code_key("numpy:cpu")
-    assert before == trials.code_key.__wrapped__("numpy:cpu")
+    before = codes.code_key("numpy:cpu")
+    assert before == codes.code_key.__wrapped__("numpy:cpu")
     read = Path.read_bytes
 
     def changed(self: Path) -> bytes:
         return read(self) + (b"#" if self.name == "weights.py" else b"")
 
     monkeypatch.setattr(Path, "read_bytes", changed)
-    assert before != trials.code_key.__wrapped__("numpy:cpu")
+    assert before != codes.code_key.__wrapped__("numpy:cpu")

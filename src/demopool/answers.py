@@ -66,6 +66,8 @@ class Choice:
     rounds: int
     reused: bool = False
     interrupted: bool = False
+    whole: bool = True
+    """All candidates could compete: nothing was left out, nothing interrupted."""
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     codes: dict[str, str] = field(default_factory=dict)
@@ -100,16 +102,23 @@ def answer(
     seconds: float,
     reused: bool,
     interrupted: bool,
+    whole: bool,
     warnings: Sequence[str],
 ) -> Choice:
     """What a race has shown; ``doubt`` is why a close winner was not confirmed."""
     state = overall(standing, doubt)
     rows = [_row(runner, race.rounds, standing, state) for runner in race.runners]
+    rows = [
+        replace(row, reason="interrupted before it was checked")
+        if row.state is State.OK and row.error is None
+        else row
+        for row in rows
+    ]
     competing = sorted(
-        (row for row in rows if row.state is State.OK),
+        (row for row in rows if row.state is State.OK and row.error is not None),
         key=lambda row: (row.ratio is None, row.ratio or 0.0),
     )
-    others = [row for row in rows if row.state is not State.OK]
+    others = [row for row in rows if row not in competing]
     best, why = _recommended(competing, standing, state)
     told = [*warnings, *(f"{r.name}: {r.remark}." for r in race.fit if r.remark)]
     if race.rounds:
@@ -126,6 +135,7 @@ def answer(
         len(race.rounds),
         reused,
         interrupted,
+        whole,
         tuple(told),
         next((r.identity["fingerprint"] for r in race.fit if r.identity), ""),
         {r.candidate.backend: r.identity["code"] for r in race.fit if r.identity},
@@ -204,6 +214,8 @@ def _sentence(
     doubt: str,
     others: Sequence[Row],
 ) -> str:
+    if best is None and any(row.state is State.OK for row in others):
+        return "Unknown: interrupted before a candidate was checked and timed."
     if best is None:
         reasons = "; ".join(dict.fromkeys(f"{r.backend}: {r.reason}" for r in others))
         return f"Nothing can do this here ({reasons})."
@@ -214,7 +226,7 @@ def _sentence(
         if not rivals:
             return f"Use {what}: the only one that can do this here{memory}."
         ratio = min(row.ratio for row in rivals if row.ratio is not None)
-        return f"Use {what}: {ratio:.2g}x faster than the next{memory}."
+        return f"Use {what}: {_times(ratio)} faster than the next{memory}."
     if state is Verdict.TIE:
         tied = [r for r in rivals if r.verdict is Verdict.TIE]
         names = _some([str(row.candidate) for row in tied])
@@ -224,6 +236,11 @@ def _sentence(
             f"Unknown: nothing was timed. {what} is right and fits; a longer --budget would tell."
         )
     return f"Unknown: probably {what}{memory}. {_what_would_decide(standing, doubt)}"
+
+
+def _times(ratio: float) -> str:
+    """Two digits of what is gained."""
+    return f"{ratio:.2f}x" if ratio < 1.1 else f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
 
 
 def _what_would_decide(standing: Standing, doubt: str) -> str:
@@ -247,7 +264,7 @@ def _trouble(rounds: Sequence[Round], standing: Standing) -> Iterator[str]:
     """Sentences about what the rounds themselves show."""
     lead = standing.lead
     alive = [name for name in standing.alive if all(name in r.lowest for r in rounds)]
-    if len(rounds) < 6 and len(standing.dropped) + len(alive) > 1:
+    if len(rounds) < 6 and standing.verdict is None:
         yield (
             f"Only {len(rounds)} rounds fit the budget: only gaps of 2x and more can be told. "
             "A longer --budget tells more."

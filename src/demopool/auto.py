@@ -21,7 +21,8 @@ from typing import Any
 from . import capabilities, costs, profiles, registry
 from .candidates import Candidate, Subject
 from .cases import Case
-from .errors import Unsupported
+from .errors import InvalidInput, Unsupported
+from .measurement.fingerprint import usual_threads
 from .profiles import Profile
 from .routes import Sizes, find, split
 from .units import readable
@@ -103,6 +104,8 @@ def explain(
 
     ``parameters`` are k, order, gamma, tau, iterations and p of ``describe``.
     """
+    if len(shape) < 2:
+        raise InvalidInput(f"shape must be (..., n, d); got {tuple(shape)}.")
     *batch, n, d = shape
     images = 1
     for size in batch:
@@ -125,13 +128,14 @@ def _decide(case: Case, home: str, backend: str, route: str) -> Explanation:
     if not usable:
         reasons = "; ".join(dict.fromkeys(option.reason for option in options))
         raise Unsupported(f"{case.descriptor} by {route}", reasons or "no backend has it")
-    decided = profile.of(case)
+    decided = profile.of(case, usual_threads())
     names = {(option.backend, option.route): option for option in usable}
     if decided and (decided.backend, decided.route) in names:
         best = names[decided.backend, decided.route]
         sentence = (
-            f"{best.backend} by {best.route}: measured here, {decided.state} among "
-            f"{len(decided.candidates)} candidates ({readable(best.measured_s, 'time')})."
+            f"{best.backend} by {best.route}: measured here{_with_threads(decided.threads)}, "
+            f"{decided.state} among {len(decided.candidates)} candidates "
+            f"({readable(best.measured_s, 'time')})."
         )
         return _explained(case, best, "measured", sentence, options)
     best = min(usable, key=lambda option: option.predicted_s or 0.0)
@@ -174,14 +178,19 @@ def _matches(descriptor: str, candidate_route: str, wanted: str) -> bool:
 
 def _option(case: Case, candidate: Candidate, profile: Profile, asked: str) -> Option:
     steps = Subject("descriptor", case.descriptor).steps(candidate.route)
-    reason = _obstacle(case, candidate, steps, asked)
+    reason = _obstacle(case, candidate, steps, asked) or profile.failure(case, candidate)
     if reason:
         return Option(*candidate, reason=reason)
     predicted = _modelled(candidate, case, profile) * _correction(candidate, case, profile)
-    decided = profile.of(case)
+    decided = profile.of(case, usual_threads())
     of_case = decided.candidates if decided else ()
     times = [m.seconds for m in of_case if (m.backend, m.route) == tuple(candidate)]
     return Option(*candidate, predicted, times[0] if times else None)
+
+
+def _with_threads(measured: int) -> str:
+    """Only worth a word if this process has another number."""
+    return "" if measured == usual_threads() else f" (with threads={measured})"
 
 
 def _modelled(candidate: Candidate, case: Case, profile: Profile) -> float:

@@ -13,11 +13,12 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from . import decision, places, registry, samples
+from . import decision, places, profiles, registry, samples
 from .answers import Choice, Row, answer
 from .candidates import TIMED_BACKENDS, Candidate, Subject
 from .cases import Case
@@ -54,12 +55,17 @@ def choose(
     max_memory   bytes a call may need by prediction; less than half of what is free in any case
     threads      of every library; the usable cores by default
     fresh        measure again what is stored
-    save         keep the samples for the next time
+    save         keep the samples for the next time, and the answer for ``auto``
     report       is told what is being done
     workers      processes to use, and to leave running; ``threads`` is then theirs
     """
-    if budget <= 0:
-        raise InvalidInput(f"budget must be positive; got {budget}.")
+    if not 0 < budget < inf:
+        raise InvalidInput(f"budget must be a positive number of seconds; got {budget}.")
+    if max_memory is not None and not 0 < max_memory < inf:
+        raise InvalidInput(f"max_memory must be a positive number of bytes; got {max_memory}.")
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"threads must be at least 1; got {threads}.")
+    backends = (backends,) if isinstance(backends, str) else tuple(backends)
     for name in backends:
         registry.demand(name)
     began = time.monotonic()
@@ -67,7 +73,7 @@ def choose(
     absent, candidates = _candidates(case, backends or tuple(registry.names()))
     with ExitStack() as stack:
         if workers is None:
-            workers = stack.enter_context(Workers(threads or fingerprint.usable_cores()))
+            workers = stack.enter_context(Workers(threads or fingerprint.usual_threads()))
         path = _file(case, workers.threads)
         race = Race(
             case,
@@ -79,30 +85,34 @@ def choose(
             save=_saver(path) if save else lambda sample: None,
             report=report,
         )
-        stored, interrupted, doubt = 0, False, ""
+        stored, confirmed, interrupted, doubt = 0, 0, False, ""
         try:
             race.prepare()
             known = {} if fresh else _resume(race, path)
-            stored = len(race.rounds)
+            stored, confirmed = len(race.rounds), len(race.confirming)
             race.qualify(known)
             standing = race.run(budget)
             if standing.verdict is Verdict.FASTEST and standing.close:
+                doubt = "it was interrupted before new processes had confirmed it"
                 doubt = race.confirm(standing)
         except KeyboardInterrupt:
             interrupted = True
             standing = race.standing()
             warnings.append("Interrupted: the answer is from what was measured until then.")
-    return answer(
+    found = answer(
         race,
         standing,
         doubt,
         absent,
         threads=workers.threads,
         seconds=time.monotonic() - began,
-        reused=0 < stored == len(race.rounds),
+        reused=0 < stored == len(race.rounds) and confirmed == len(race.confirming),
         interrupted=interrupted,
+        whole=not (backends or max_memory or interrupted),
         warnings=warnings,
     )
+    trouble = profiles.remember(found) if save else ""
+    return replace(found, warnings=(*found.warnings, trouble)) if trouble else found
 
 
 def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Row], list[Candidate]]:
@@ -154,8 +164,6 @@ def _resume(race: Race, path: Path) -> dict[str, dict[str, float]]:
 
     Same field: the same candidates, each with the same machine, libraries and code.
     """
-    if not path.exists():
-        return {}
     try:
         stored = list(samples.read(path))
     except InvalidInput:
@@ -169,9 +177,11 @@ def _resume(race: Race, path: Path) -> dict[str, dict[str, float]]:
     for session in dict.fromkeys(s.session for s in reversed(fitting) if s.round > 0):
         of_session = [s for s in fitting if s.session == session]
         calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
-        rounds = _rounds(of_session, set(same), calls[0]) if calls else []
+        rounds = _rounds(of_session, 1) if calls else []
+        rounds = decision.consistent(rounds, same, calls[0]) if calls else []
         if rounds:
             race.rounds, race.session, race.calls = rounds, session, calls[0]
+            race.confirming = _rounds(of_session, -1)
             break
     return known
 
@@ -180,18 +190,17 @@ def _identity(sample: Sample) -> dict[str, str]:
     return {"fingerprint": sample.fingerprint, "code": sample.code}
 
 
-def _rounds(of_session: Sequence[Sample], field: set[str], calls: int) -> list[Round]:
-    """Whole rounds in order, up to the first that is not: a race can be killed in the middle of
-    one. A round is whole when everybody took part who was then still in the race."""
+def _rounds(of_session: Sequence[Sample], first: int) -> list[Round]:
+    """Of a session, in order: 1, 2, ..., or those that confirm, -1, -2, ..."""
     found: list[Round] = []
     while True:
-        number = len(found) + 1
+        number = first * (len(found) + 1)
         both: dict[str, dict[str, float]] = {"lowest_s": {}, "mean_s": {}}
         for s in of_session:
             if s.round == number and s.measure in both and s.value is not None:
                 both[s.measure][f"{s.backend}/{s.route}"] = s.value
-        standing = decision.judge(found, calls=calls)
-        alive = set(standing.alive) if found else field
-        if standing.verdict is not None or not (alive <= both["lowest_s"].keys() & both["mean_s"]):
+        names = both["lowest_s"].keys() & both["mean_s"]
+        if not names:
             return found
-        found.append(Round(both["lowest_s"], both["mean_s"]))
+        lowest, mean = ({n: of[n] for n in of if n in names} for of in both.values())
+        found.append(Round(lowest, mean))

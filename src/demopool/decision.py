@@ -33,7 +33,7 @@ How often it errs is in docs/choosing.md, and tests/test_decision.py simulates i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -157,6 +157,22 @@ def judge(
         if verdict is not None:
             return standing
     return standing
+
+
+def consistent(rounds: Iterable[Round], field: Collection[Name], calls: int) -> list[Round]:
+    """The first rounds in which everybody took part who was then still in the race.
+
+    A race can be killed in the middle of a round; and when somebody fails, another whom it had
+    thrown out may come back into the race, but not into the rounds since.
+    """
+    found: list[Round] = []
+    for candidate in rounds:
+        standing = judge(found, calls=calls)
+        alive = set(standing.alive) if found else set(field)
+        if standing.verdict is not None or not alive <= candidate.lowest.keys():
+            break
+        found.append(candidate)
+    return found
 
 
 def confirms(rounds: Sequence[Round], lead: Name, close: Sequence[Name]) -> str:

@@ -78,7 +78,9 @@ def describe(
     X, home = _array(X)
     features = _as_rows(X, layout)
     if "auto" in (backend, *chosen.values()):
-        parameters = {"k": k, "order": order, "iterations": iterations, "p": p}
+        parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
+        if dtype is not None:
+            parameters["dtype"] = dtype
         backend, route = _picked(home, features, descriptor, backend, route, parameters)
         chosen = routes.split(descriptor, route)
     ops = home if backend in ("auto", home.name) else operations_of(backend)
@@ -134,7 +136,7 @@ def _picked(
         "dtype": facts.dtype,
         "data": data,
     }
-    case = Case(descriptor=descriptor, **sizes, **parameters)
+    case = Case(descriptor=descriptor, **{**sizes, **parameters})
     if backend != "auto":
         registry.demand(backend)
     return auto.pick(case, home=home.name, backend=backend, route=route)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -21,6 +21,7 @@ import numpy as np
 from . import costs, places
 from .candidates import Candidate, Subject
 from .cases import Case
+from .codes import code_key
 from .errors import InvalidInput
 from .files import write_text
 from .measurement import fingerprint
@@ -36,6 +37,8 @@ SCHEMA = 1
 _PRIOR = 0.1
 
 _changes = 0
+
+_FAILURES = (State.WRONG, State.ERROR, State.TIMEOUT)
 
 # What the time of a case does not depend on, or hardly.
 _IRRELEVANT = ("gamma", "tau", "p")
@@ -53,8 +56,23 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """A candidate that is not to be used for such a case, and why."""
+
+    backend: str
+    route: str
+    reason: str
+    code: str = ""
+
+
+@dataclass(frozen=True)
 class Decided:
-    """The answer for one case; ``backend`` and ``route`` are the recommended ones."""
+    """The answer for one case; ``backend`` and ``route`` are the recommended ones.
+
+    whole    all candidates could compete; what a restricted race found is no answer for ``auto``,
+             its times are still measurements
+    failed   candidates that were wrong, or did not survive
+    """
 
     case: Case
     threads: int
@@ -63,6 +81,8 @@ class Decided:
     route: str
     candidates: tuple[Measured, ...]
     measured_at: str = ""
+    whole: bool = True
+    failed: tuple[Failed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,10 +92,20 @@ class Profile:
     decided: tuple[Decided, ...] = ()
     coefficients: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
-    def of(self, case: Case) -> Decided | None:
-        """The answer for the very case, whatever gamma, tau and p."""
+    def of(self, case: Case, threads: int | None = None) -> Decided | None:
+        """The answer for the very case, whatever gamma, tau and p; for so many threads if known."""
         wanted = _identity(case)
-        return next((d for d in reversed(self.decided) if _identity(d.case) == wanted), None)
+        same = [d for d in reversed(self.decided) if d.whole and _identity(d.case) == wanted]
+        return next((d for d in same if d.threads == threads), same[0] if same else None)
+
+    def failure(self, case: Case, candidate: Candidate) -> str:
+        """Why a candidate is not to be used for such a case; empty if nothing is known."""
+        for decided in self.decided:
+            if (decided.case.descriptor, decided.case.dtype) == (case.descriptor, case.dtype):
+                for failed in decided.failed:
+                    if (failed.backend, failed.route) == tuple(candidate):
+                        return failed.reason
+        return ""
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -85,8 +115,8 @@ class Profile:
 
 
 def here() -> Profile:
-    """Of this machine and its software; an empty one if nothing was measured."""
-    return _read(_path(_key()))
+    """Of this machine and its software, as far as the code is still that which was measured."""
+    return _current(_path(_key()))
 
 
 def version_of_here() -> tuple[Path, int]:
@@ -115,12 +145,32 @@ def remember(choice: Choice) -> str:
     if not measured:
         return ""
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    failed = tuple(
+        Failed(row.backend, row.route, row.reason, code_key(row.backend))
+        for row in choice.rows
+        if row.state in _FAILURES and row.route
+    )
     answer = Decided(
-        choice.case, choice.threads, choice.state, choice.backend, choice.route, measured, now
+        choice.case,
+        choice.threads,
+        choice.state,
+        choice.backend,
+        choice.route,
+        measured,
+        now,
+        choice.whole,
+        failed,
     )
     path = _path(choice.fingerprint)
-    before = _read(path)
-    kept = [d for d in before.decided if _identity(d.case) != _identity(choice.case)]
+    before = _still_true(_read(path).decided)
+    same = [
+        d
+        for d in before
+        if _identity(d.case) == _identity(choice.case) and d.threads == choice.threads
+    ]
+    if any(_is_better(old, answer) for old in same):
+        return ""
+    kept = [d for d in before if d not in same]
     profile = Profile((*kept, answer), {})
     profile = Profile(profile.decided, fit(profile.decided))
     try:
@@ -130,8 +180,39 @@ def remember(choice: Choice) -> str:
         return f"the profile could not be saved, so auto does not know of it: {problem}"
     global _changes
     _changes += 1
-    _read.cache_clear()
+    forget()
     return ""
+
+
+def forget() -> None:
+    """Read the profile again the next time it is asked for."""
+    _read.cache_clear()
+    _current.cache_clear()
+
+
+def _is_better(old: Decided, new: Decided) -> bool:
+    """An answer does not make way for less: for that of a restricted race, or for a doubt."""
+    if old.whole != new.whole:
+        return old.whole
+    return new.state == Verdict.UNKNOWN and old.state != Verdict.UNKNOWN
+
+
+def _still_true(decided: tuple[Decided, ...]) -> tuple[Decided, ...]:
+    """Without what was measured of code that is not there any more."""
+    found = []
+    for answer in decided:
+        measured = tuple(m for m in answer.candidates if _is_current(m))
+        failed = tuple(f for f in answer.failed if _is_current(f))
+        recommended = any((m.backend, m.route) == (answer.backend, answer.route) for m in measured)
+        # An answer counts as one only if all who competed for it are what they were.
+        whole = answer.whole and recommended and len(measured) == len(answer.candidates)
+        if measured or failed:
+            found.append(replace(answer, candidates=measured, failed=failed, whole=whole))
+    return tuple(found)
+
+
+def _is_current(of: Measured | Failed) -> bool:
+    return not of.code or of.code == code_key(of.backend)
 
 
 def fit(decided: tuple[Decided, ...]) -> dict[str, dict[str, dict[str, float]]]:
@@ -190,6 +271,15 @@ def _key() -> str:
 
 
 @cache
+def _current(path: Path) -> Profile:
+    stored = _read(path)
+    decided = _still_true(stored.decided)
+    if decided == stored.decided:
+        return stored
+    return Profile(decided, fit(decided) if stored.coefficients else {})
+
+
+@cache
 def _read(path: Path) -> Profile:
     """Once in a process: asking must cost nothing."""
     try:
@@ -229,11 +319,12 @@ def _ignored(path: Path, why: str) -> Profile:
 
 def _decided(row: dict[str, Any]) -> Decided:
     measured = tuple(Measured(**m) for m in row["candidates"])
+    failed = tuple(Failed(**f) for f in row.get("failed", ()))
     for m in measured:
         Candidate.parse(f"{m.backend}/{m.route}")
         if not m.seconds > 0:
             raise ValueError("a time is not positive")
-    known = {**row, "case": Case(**row["case"]), "candidates": measured}
+    known = {**row, "case": Case(**row["case"]), "candidates": measured, "failed": failed}
     Verdict(known["state"])
     return Decided(**known)
 

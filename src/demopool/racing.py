@@ -100,6 +100,7 @@ class Race:
         self.rounds: list[Round] = []
         self.confirming: list[Round] = []
         self.calls = 1
+        self._at_most = 170
         self.session = uuid.uuid4().hex[:12]
         self.spent = 0.0
         self._workers, self._timeout = workers, timeout
@@ -162,6 +163,8 @@ class Race:
 
     def run(self, budget: float) -> Standing:
         """Rounds, after those that were put in, until it is decided or the budget is spent."""
+        if decision.ROUND_SECONDS > 0:
+            self._at_most = max(170, len(self.rounds) + int(budget / decision.ROUND_SECONDS))
         standing = self.standing()
         if standing.verdict is not None:
             return standing
@@ -180,19 +183,27 @@ class Race:
                 break
             else:
                 # Somebody failed: without it the rounds are those of a smaller field.
-                self.rounds = [_without(r, self.fit) for r in self.rounds]
+                smaller = [_without(r, self.fit) for r in self.rounds]
+                names = [runner.name for runner in self.fit]
+                self.rounds = decision.consistent(smaller, names, self.calls)
             standing = self.standing()
         self.spent = time.monotonic() - began
         return standing
 
     def standing(self) -> Standing:
-        return decision.judge(self.rounds, calls=self.calls)
+        return decision.judge(self.rounds, calls=self.calls, at_most=self._at_most)
 
     def confirm(self, standing: Standing) -> str:
-        """The winner and those close to it once more, as new processes: why it does not hold."""
+        """The winner and those close to it once more, as new processes: why it does not hold.
+
+        What was put in of earlier confirming rounds counts: a doubt is not measured away.
+        """
         assert standing.lead is not None
         names = {standing.lead, *standing.close}
         runners = [runner for runner in self.fit if runner.name in names]
+        self.confirming = [r for r in self.confirming if names <= r.lowest.keys()]
+        if len(self.confirming) >= decision.CONFIRMING_ROUNDS:
+            return decision.confirms(self.confirming, standing.lead, standing.close)
         for backend in {runner.candidate.backend for runner in runners}:
             self._workers.of(backend).close()
         while len(self.confirming) < decision.CONFIRMING_ROUNDS:

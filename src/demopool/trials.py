@@ -7,11 +7,8 @@ in a run that is timed, and a crash in one leaves the others.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -19,9 +16,10 @@ import numpy as np
 
 import demopool
 
-from . import jobs, reference, registry
+from . import jobs, reference
 from .candidates import Candidate, Obstacle, Subject, limits_here, obstacle
 from .cases import Case
+from .codes import code_key
 from .conformance.descriptors import Judgement, judge
 from .jobs import Job
 from .measurement import fingerprint, memory
@@ -190,27 +188,19 @@ ONCE: dict[str, Callable[..., Any]] = {
 }
 
 
-@cache
 def _job(subject: Subject, candidate: Candidate, case: Case) -> Job:
-    return jobs.prepare(demopool, subject, candidate, case)
+    made = _jobs(subject, case)
+    if candidate not in made:
+        made[candidate] = jobs.prepare(demopool, subject, candidate, case)
+    return made[candidate]
+
+
+@lru_cache(maxsize=1)
+def _jobs(subject: Subject, case: Case) -> dict[Candidate, Job]:
+    """Of one case at a time: their data would add up over a sweep."""
+    return {}
 
 
 @lru_cache(maxsize=1)
 def _expected(subject: Subject, case: Case) -> Any:
     return jobs.expected(reference, demopool, subject, case)
-
-
-@cache
-def code_key(backend: str) -> str:
-    """What a backend's results depend on, of our own code: its package and what all share."""
-    package = type(registry.implementation(backend)).__module__.rpartition(".")[0]
-    folders = [*importlib.import_module(package).__path__] if package else []
-    shared = importlib.import_module("demopool.implementations.shared")
-    own = Path(__file__).parent
-    files = [own / "operations.py", own / "description.py", own / "jobs.py"]
-    for folder in (*folders, *shared.__path__):
-        files += [f for f in Path(folder).rglob("*") if f.suffix in (".py", ".cu", ".json")]
-    digest = hashlib.sha256()
-    for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]

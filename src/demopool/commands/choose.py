@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from demopool import crossover, pictures, profiles
+from demopool import crossover, pictures
 from demopool.answers import Choice, Row
 from demopool.cases import NAMED, Case, named
 from demopool.choosing import BUDGET, choose
 from demopool.errors import InvalidInput
-from demopool.measurement.fingerprint import usable_cores
+from demopool.measurement.fingerprint import usual_threads
 from demopool.racing import Report, Workers
 from demopool.units import readable
 from demopool.vocabulary import DESCRIPTORS, State
@@ -70,7 +71,7 @@ SWEEP_BUDGET = 10.0
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 1e6, min_open=True),
     metavar="SECONDS",
     help="For the race of one case; it ends as soon as there is an answer.  [default: 60]",
 )
@@ -78,7 +79,11 @@ SWEEP_BUDGET = 10.0
 @click.option(
     "--backends", metavar="NAME,...", help="Only these: numpy:cpu,torch:cpu.  [default: all]"
 )
-@click.option("--threads", type=click.IntRange(1), help="Of every library.  [default: all cores]")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Of every library.  [default: OMP_NUM_THREADS if set, else all cores]",
+)
 @click.option(
     "--sweep",
     nargs=2,
@@ -149,7 +154,7 @@ def choose_command(
     names = tuple(name.strip() for name in backends.split(",")) if backends else ()
     screen = console()
     choices: list[Choice] = []
-    with Workers(threads or usable_cores()) as workers:
+    with Workers(threads or usual_threads()) as workers:
         for number, case in enumerate(wanted, start=1):
             title = f"{number}/{len(wanted)} n={case.n} d={case.d}" if sweep else case.descriptor
             with _progress(title, budget) as report:
@@ -164,9 +169,6 @@ def choose_command(
                     workers=workers,
                 )
             choices.append(found)
-            trouble = profiles.remember(found) if save else ""
-            if trouble:
-                click.echo(f"demopool: {trouble}", err=True)
             if not (as_json or output or sweep):
                 show(found, screen)
             if found.interrupted:
@@ -213,10 +215,12 @@ def _cases(
 def _like(path: Path) -> Case:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, EOFError) as problem:
         raise InvalidInput(f"{path} cannot be read as a .npy file: {problem}.") from None
     if not isinstance(array, np.ndarray) or array.ndim not in (2, 3):
         raise InvalidInput(f"{path} must hold one array (images, n, d) or (n, d).")
+    if 0 in array.shape:
+        raise InvalidInput(f"{path} is empty: its shape is {array.shape}.")
     *batch, n, d = array.shape
     return Case(batch=batch[0] if batch else 1, n=n, d=d, dtype=array.dtype.name)
 
@@ -226,9 +230,12 @@ def _bytes(text: str) -> float:
     number = text.strip().rstrip("kKmMgGbB ")
     unit = text.strip()[len(number) :].strip().lower()
     try:
-        return float(number) * units[unit]
+        found = float(number) * units[unit]
     except (ValueError, KeyError):
-        raise InvalidInput(f"--max-memory must be like 500MB or 2GB; got {text!r}.") from None
+        found = nan
+    if not 0 < found < inf:
+        raise InvalidInput(f"--max-memory must be like 500MB or 2GB; got {text!r}.")
+    return found
 
 
 @contextmanager

@@ -89,7 +89,8 @@ def key(found: dict[str, Any]) -> str:
     the times of code that only computes, but would make all stored measurements worthless; and
     demopool's own version, because a sample names the code that it measured. A BLAS that another
     package brings is left out, because it is seen only where that package happens to be imported.
-    Memory is rounded to GiB, because kernel and driver keep a changing bit of it.
+    Memory is rounded to GiB, because kernel and driver keep a changing bit of it. Threads are not
+    part of it: they are said beside every measurement, and differ from process to process.
     """
     same = {
         "cpu": {name: found["cpu"][name] for name in _CPU_KEY},
@@ -100,7 +101,11 @@ def key(found: dict[str, Any]) -> str:
         ],
         "system": found["system"],
         "python": found["python"],
-        "blas": [library for library in found["blas"] if library["package"] in _BLAS_OWNERS],
+        "blas": [
+            {name: value for name, value in library.items() if name != "threads"}
+            for library in found["blas"]
+            if library["package"] in _BLAS_OWNERS
+        ],
         "libraries": {k: v for k, v in found["libraries"].items() if k != "demopool"},
     }
     canonical = json.dumps(same, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -144,6 +149,15 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def usual_threads() -> int:
+    """Threads a library takes here if nobody tells it: all usable cores, or what is set for all."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        text = os.environ.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return min(int(text), usable_cores())
+    return usable_cores()
 
 
 def busy_share(seconds: float = 0.5) -> float | None:

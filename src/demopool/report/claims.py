@@ -28,16 +28,26 @@ class Judged(NamedTuple):
 
 
 def judged(facts: Iterable[Fact], here: str = "") -> list[Judged]:
-    """Times of one machine are compared with its own: with those of ``here``, its key, if it has
-    what a claim needs, else with those of the first other machine that has."""
-    by_machine: dict[str, list[Fact]] = {here: []}
+    """Times of one machine, by one way of measuring, are compared with its own: with those of
+    ``here``, its key, if it has what a claim needs, else with those of another, which is named."""
+    by_origin: dict[tuple[str, str], list[Fact]] = {(here, "choose"): []}
     for fact in facts:
-        by_machine.setdefault(fact.machine, []).append(fact)
+        by_origin.setdefault((fact.machine, fact.source), []).append(fact)
     found = []
     for judge in _CLAIMS:
-        answers = [judge(own) for own in by_machine.values()]
-        found.append(next((a for a in answers if a.holds is not None), answers[0]))
+        answers = {origin: judge(own) for origin, own in by_origin.items()}
+        mine = next(iter(answers))
+        origin = next((o for o, a in answers.items() if a.holds is not None), mine)
+        answer = answers[origin]
+        if origin != mine:
+            where = f"on {origin[0]}, {origin[1]}"
+            answer = answer._replace(here=f"{answer.here} [{where}]")
+        found.append(answer)
     return found
+
+
+def _faster(ratio: float) -> str:
+    return f"{ratio:.1f}x faster" if ratio >= 1 else f"{1 / ratio:.1f}x slower"
 
 
 def _time(facts: list[Fact], case: Case, routes: tuple[str, ...] = ()) -> Fact | None:
@@ -59,7 +69,7 @@ def _against_newton(facts: list[Fact]) -> Judged:
     if ours is None or newton is None:
         return _missing(claim, ("democratic", VGG), ("power", VGG))
     ratio = newton.value / ours.value
-    return Judged(claim, f"{ratio:.1f}x faster ({_pair(ours, newton)})", ratio >= 10)
+    return Judged(claim, f"{_faster(ratio)} ({_pair(ours, newton)})", ratio >= 10)
 
 
 def _against_exact(facts: list[Fact]) -> Judged:
@@ -69,7 +79,7 @@ def _against_exact(facts: list[Fact]) -> Judged:
     if ours is None or exact is None:
         return _missing(claim, ("democratic", VGG), ("power", VGG))
     ratio = exact.value / ours.value
-    return Judged(claim, f"{ratio:.1f}x faster ({_pair(ours, exact)})", ratio > 1)
+    return Judged(claim, f"{_faster(ratio)} ({_pair(ours, exact)})", ratio > 1)
 
 
 def _sketch_against_full(facts: list[Fact]) -> Judged:

@@ -14,7 +14,10 @@ from demopool.vocabulary import DESCRIPTORS
 
 
 class Fact(NamedTuple):
-    """``machine`` is asv's name, or the key of the fingerprint of what ``choose`` measured."""
+    """``machine`` is asv's name, or the key of the fingerprint of what ``choose`` measured.
+
+    ``source`` says who measured it, and of asv at which commit.
+    """
 
     machine: str
     backend: str
@@ -22,6 +25,7 @@ class Fact(NamedTuple):
     case: Case
     measure: str
     value: float
+    source: str = "choose"
 
     @property
     def candidate(self) -> str:
@@ -68,21 +72,26 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
         if row.backend == "baseline":
             continue
         case = cases.named(row.case, descriptor=row.subject)
-        yield Fact(row.machine, row.backend, row.route, case, row.measure, float(row.value))
+        source = f"asv, commit {row.commit[:8]}"
+        yield Fact(row.machine, row.backend, row.route, case, row.measure, float(row.value), source)
 
 
 def _of_samples(found: Iterable[samples.Sample]) -> Iterator[Fact]:
-    """The time of a race is the median of its rounds' lowest calls; of the rest the newest."""
-    groups: dict[tuple[Any, ...], list[float]] = {}
+    """Of every measure the newest: of a race the median of its rounds' lowest calls, of calls in
+    a row theirs. Races, and codes, are not mixed."""
+    groups: dict[tuple[Any, ...], tuple[tuple[str, str], list[float]]] = {}
     for s in found:
         if s.value is None or s.round < 0:
             continue
-        measure = "call_s" if s.measure == "lowest_s" else s.measure
+        timed = s.measure in ("lowest_s", "call_s")
+        measure = "call_s" if timed else s.measure
         key = (machine_name(s.fingerprint), s.backend, s.route, s.case, measure)
-        if s.round == 0:
-            groups[key] = []
-        groups.setdefault(key, []).append(s.value)
-    for (machine, backend, route, case, measure), values in groups.items():
+        run = (s.code, s.session if s.round else "")
+        before = groups.get(key)
+        if before is None or not timed or before[0] != run:
+            groups[key] = (run, [])
+        groups[key][1].append(s.value)
+    for (machine, backend, route, case, measure), (_, values) in groups.items():
         yield Fact(machine, backend, route, case, measure, median(values))
 
 

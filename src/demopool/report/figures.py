@@ -111,16 +111,18 @@ def _pareto(facts: Sequence[Fact], descriptor: str) -> Iterator[Figure]:
     if case is None or len(complete[case]) < 3:
         return
     figure, axes = _panel()
+    several = len({machine for machine, _ in complete[case]}) > 1
     for i, ((machine, candidate), both) in enumerate(sorted(complete[case].items())):
         x, y = both["call_s"], max(both["peak_host_bytes"], 1.0) / 1e6
-        others = [o for name, o in complete[case].items() if name != (machine, candidate)]
+        others = [o for (on, c), o in complete[case].items() if on == machine and c != candidate]
         beaten = any(
             o["call_s"] <= both["call_s"] and o["peak_host_bytes"] <= both["peak_host_bytes"]
             for o in others
         )
         colour = pictures.COLOURS[i % len(pictures.COLOURS)]
         face = "none" if beaten else colour
-        axes.plot([x], [y], "o", ms=9, color=colour, markerfacecolor=face, label=candidate, ls="")
+        label = f"{candidate} ({machine})" if several else candidate
+        axes.plot([x], [y], "o", ms=9, color=colour, markerfacecolor=face, label=label, ls="")
     axes.set(xlabel="seconds a call", ylabel="MB beyond the input")
     _logarithmic(axes)
     _legend(figure, len(complete[case]))
