@@ -14,6 +14,7 @@ from .check import check
 from .choose import choose_command
 from .explain import explain_command
 from .history import history
+from .ptx import ptx_command
 from .report import report
 
 EXIT_WRONG, EXIT_BAD_USE, EXIT_INTERRUPTED = 1, 2, 130
@@ -36,6 +37,7 @@ def cli(context: click.Context) -> None:
     demopool check numpy:cpu --operation weights --worst
     demopool history                 what asv measured over the commits, and what got worse
     demopool report                  everything that was measured, as one page to look at
+    demopool ptx kernels.cu          a CUDA kernel without a GPU: assembled, run, checked, counted
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
     payload. Exit codes: 0 fine, 1 something is wrong or a named backend is absent, 2 bad use.
@@ -49,6 +51,7 @@ cli.add_command(check)
 cli.add_command(choose_command)
 cli.add_command(explain_command)
 cli.add_command(history)
+cli.add_command(ptx_command)
 cli.add_command(report)
 
 

@@ -96,16 +96,20 @@ def _with_numba(function: Callable[..., Any], signature: tuple[Any, ...], arch: 
     plain = getattr(function, "py_func", function)
     digits = arch.removeprefix("sm_")
     capability = (int(digits[:-1]), int(digits[-1]))
-    with _pretended_device(capability):
-        text, _ = cuda.compile(
-            plain,
-            signature,
-            cc=capability,
-            device=False,
-            abi="numba",
-            output="ptx",
-            lineinfo=True,
-        )
+    errors: Any = importlib.import_module("numba.core.errors")
+    try:
+        with _pretended_device(capability):
+            text, _ = cuda.compile(
+                plain,
+                signature,
+                cc=capability,
+                device=False,
+                abi="numba",
+                output="ptx",
+                lineinfo=True,
+            )
+    except errors.NumbaError as problem:
+        raise CompileError(str(problem)) from problem
     module = Module(text, arch, numba=True)
     module.names[plain.__name__] = module.kernels[0]
     return module

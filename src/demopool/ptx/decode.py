@@ -52,6 +52,10 @@ _USERS = ("st", "red", "atom", "vote", "match", "redux", "bar", "barrier")
 """Instructions whose operands reach memory or other threads."""
 
 
+_MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, StopIteration)
+"""What builders run into when a modifier or an operand they look for is not there."""
+
+
 class Kind(Enum):
     """How the scheduler treats a step."""
 
@@ -64,10 +68,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """A decoded instruction. ``members`` reads the lanes a warp instruction must have.
+    """A decoded instruction.
 
-    Registers by number: those it reads, those of them whose value leaves the registers (addresses,
-    what is stored, guards), and those it writes.
+    ``members`` reads the lanes a warp instruction must have. One that ``polls`` may be waiting for
+    what another thread writes. A ``choice`` decides which of two operands matters: the other may
+    well be unknown.
+
+    Registers by number: those of the guard (``deciders``), those of the two operands of a choice,
+    those it reads, those of them whose value leaves the registers (addresses, what is stored), and
+    those it writes.
     """
 
     place: Place
@@ -79,6 +88,10 @@ class Step:
     flops: int = 0
     is_double: bool = False
     special: int = 0
+    polls: bool = False
+    choice: Read | None = None
+    choices: tuple[tuple[int, ...], ...] = ()
+    deciders: tuple[int, ...] = ()
     sources: tuple[int, ...] = ()
     uses: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -103,17 +116,28 @@ class Decoder:
             raise UnknownInstruction(f"The instruction {ins.op} is not known here ({place}).")
         try:
             step = builder(self, ins, place)
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as problem:
+        except _MISFITS as problem:
             raise UnknownInstruction(
                 f"This form of {ins.op} is not known here ({place}): {problem}."
             ) from problem
         guard = self.read(ins.guard, "pred") if ins.guard else None
+        deciders = self.numbers((ins.guard,)) if ins.guard else ()
         sources, uses, targets = self._registers_of(ins)
-        return replace(step, guard=guard, sources=sources, uses=uses, targets=targets)
+        if ins.op == "selp":
+            step = replace(
+                step,
+                choice=self.read(ins.operands[3], "pred"),
+                choices=tuple(self.numbers((operand,)) for operand in ins.operands[1:3]),
+            )
+            sources = self.numbers(ins.operands[3:])
+        return replace(
+            step, guard=guard, deciders=deciders, sources=sources, uses=uses, targets=targets
+        )
 
     def _registers_of(self, ins: Instruction) -> tuple[tuple[int, ...], ...]:
         """Numbers of those it reads, those it uses, and those it writes."""
         writes = ins.op not in ("st", "red", "bra", "bar", "barrier", "call")
+        writes |= "red" in ins.modifiers  # a barrier with a result
         targets = self.numbers(ins.operands[:1]) if writes else ()
         read = ins.operands[1:] if writes else ins.operands
         sources = self.numbers(read)
@@ -123,11 +147,6 @@ class Decoder:
             uses = self.numbers(ins.operands[2:])  # the value itself may be unknown in some lanes
         else:
             uses = self.numbers(tuple(o for o in read if isinstance(o, Address)))
-        if ins.guard is not None:
-            uses = (*uses, *self.numbers((ins.guard,)))
-        if ins.op == "selp":
-            # What is not selected does not matter, and may well be unknown.
-            sources = self.numbers(ins.operands[3:])
         return sources, uses, targets
 
     def numbers(self, operands: tuple[Operand, ...]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ class Limits:
     shared_per_block: int
     shared_per_processor: int
     reserved_shared: int
+    shared_unit: int = 128
     registers: int = 65536
     registers_per_thread: int = 255
 
@@ -30,7 +31,7 @@ class Limits:
 LIMITS = {
     limits.arch: limits
     for limits in (
-        Limits("sm_75", 32, 16, 64 * KIB, 64 * KIB, 0),
+        Limits("sm_75", 32, 16, 64 * KIB, 64 * KIB, 0, 256),
         Limits("sm_80", 64, 32, 163 * KIB, 164 * KIB, KIB),
         Limits("sm_90", 64, 32, 227 * KIB, 228 * KIB, KIB),
         Limits("sm_100", 64, 32, 227 * KIB, 228 * KIB, KIB),
@@ -67,14 +68,16 @@ def occupancy(resources: Resources, threads: int, dynamic_shared: int, arch: str
     """How many blocks of a size fit into a multiprocessor, in warps (theoretical)."""
     limits = LIMITS[arch]
     warps = -(-threads // 32)
-    # Registers are given to warps in units of 256, shared memory to blocks in units of 128.
+    # As NVIDIA's cuda_occupancy.h has it: registers are given to warps in units of 256, and each of
+    # the four parts of a multiprocessor has a quarter of them.
     per_warp = -(-max(resources.registers, 1) * 32 // 256) * 256
-    shared = resources.shared_bytes + dynamic_shared
-    shared = -(-(shared + limits.reserved_shared) // 128) * 128
+    by_registers = limits.registers // 4 // per_warp * 4
+    shared = resources.shared_bytes + dynamic_shared + limits.reserved_shared
+    shared = -(-shared // limits.shared_unit) * limits.shared_unit
     fits = {
         "warps": limits.warps // warps,
         "blocks": limits.blocks,
-        "registers": limits.registers // per_warp // warps,
+        "registers": by_registers // warps,
         "shared memory": limits.shared_per_processor // shared if shared else limits.blocks,
     }
     by = min(fits, key=lambda name: fits[name])

@@ -25,15 +25,15 @@ _SAFE_HIGH, _SAFE_LOW = 2.0**480, 2.0**-400
 
 
 def flushed(x: Array) -> Array:
-    """Subnormal float32 values become zeros of their sign (``.ftz``)."""
-    tiny = np.finfo(np.float32).tiny
-    found: Array = np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
-    return found.astype(np.float32)
+    """Subnormal values become zeros of their sign (``.ftz``)."""
+    tiny = np.finfo(x.dtype).tiny
+    found: Array = np.where(np.abs(x) < tiny, np.copysign(x.dtype.type(0), x), x)
+    return found
 
 
 def saturated(x: Array) -> Array:
-    """Clamped to [0, 1], NaN becomes 0 (``.sat``)."""
-    return np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype)
+    """Clamped to [+0, 1], NaN becomes 0 (``.sat``)."""
+    return np.where(x > 0, np.minimum(x, 1), 0).astype(x.dtype)
 
 
 def add(a: Array, b: Array, mode: str = "rn") -> Array:
@@ -47,8 +47,11 @@ def sum_of(a: Array, b: Array, dtype: Any, mode: str) -> Array:
     """The sum of two float64 values, rounded once to a format."""
     s, rest = _two_sum(a, b)
     if np.dtype(dtype) == np.float64:
-        return _directed(s, rest, mode)
-    return _shortened(s, rest, dtype, mode)
+        over = np.isinf(s) & np.isfinite(a) & np.isfinite(b)  # overflow: the rest points back
+        found = _directed(s, np.where(over, -np.sign(s), rest), mode)
+    else:
+        found = _shortened(s, rest, dtype, mode)
+    return _cancelled(found, a, b, mode)
 
 
 def multiply(a: Array, b: Array, mode: str = "rn") -> Array:
@@ -57,8 +60,10 @@ def multiply(a: Array, b: Array, mode: str = "rn") -> Array:
         return a * b
     if a.dtype != np.float64:
         return _shortened(a.astype(np.float64) * b.astype(np.float64), 0.0, a.dtype, mode)
+    a, b = np.broadcast_arrays(a, b)
     p, rest = _two_product(a, b)
-    return _directed(p, rest, mode)
+    unsafe = _unsafe(a, b, p) | ((p == 0) & (a != 0) & (b != 0))
+    return _repaired(_directed(p, rest, mode), unsafe, _exact_product, mode, a, b)
 
 
 def fma(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
@@ -83,8 +88,13 @@ def square_root(a: Array, mode: str = "rn") -> Array:
     if mode == "rn":
         return root
     if a.dtype == np.float64:
+        # Scaled by a power of 4 to about 1, where the square of the root has an exact rest.
+        mantissa, exponent = np.frexp(a)
+        odd = exponent & 1
+        scaled = np.ldexp(mantissa, odd)
+        root = np.sqrt(scaled)
         p, rest = _two_product(root, root)
-        return _directed(root, (a - p) - rest, mode)
+        return np.ldexp(_directed(root, (scaled - p) - rest, mode), (exponent - odd) // 2)
     wide = root.astype(np.float64)
     return _directed(root, a.astype(np.float64) - wide * wide, mode)
 
@@ -97,14 +107,18 @@ def converted(a: Array, dtype: Any, mode: str = "rn") -> Array:
 
 
 def to_integer(a: Array, dtype: Any, mode: str) -> Array:
-    """Rounded in a direction, clamped to the range; NaN becomes 0."""
+    """Rounded in a direction, clamped to the range.
+
+    NaN becomes 0; if one of the types has 64 bits, the result's highest bit.
+    """
     a = to_whole(a, mode)
     limits = np.iinfo(dtype)
+    of_nan = limits.min or limits.max // 2 + 1 if 8 in (a.itemsize, dtype.itemsize) else 0
     # The largest integer may have no float of its own: what reaches it is set, not converted.
     high, low = a >= float(limits.max), a <= float(limits.min)
     inside = np.where(high | low | np.isnan(a), 0, a).astype(dtype)
-    found = np.where(high, limits.max, np.where(low, limits.min, inside))
-    return found.astype(dtype)
+    found = np.where(high, dtype.type(limits.max), np.where(low, dtype.type(limits.min), inside))
+    return np.where(np.isnan(a), dtype.type(of_nan), found)
 
 
 def to_whole(a: Array, mode: str) -> Array:
@@ -134,13 +148,13 @@ def from_bfloat16(bits: Array) -> Array:
 
 def smallest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
     """The lower one; of a NaN and a number the number. -0 is below +0."""
-    lower = np.where((a == b) & np.signbit(a), a, np.fmin(a, b))
+    lower = np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))
     return _canonical(a, b, lower, keep_nan)
 
 
 def largest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
     """The higher one; of a NaN and a number the number."""
-    higher = np.where((a == b) & ~np.signbit(a), a, np.fmax(a, b))
+    higher = np.where(a == b, np.where(np.signbit(a), b, a), np.fmax(a, b))
     return _canonical(a, b, higher, keep_nan)
 
 
@@ -220,24 +234,47 @@ def _fma_double(a: Array, b: Array, c: Array, mode: str) -> Array:
     found, rest = _two_sum(s, z)
     found = _directed(found, rest, mode)
     # Zeros keep the sign the plain sum gives them.
-    found = np.where(found == 0, a * b + c, found)
-    largest_part = np.maximum(np.abs(p), np.maximum(np.abs(a), np.maximum(np.abs(b), np.abs(c))))
-    unsafe = ~(largest_part < _SAFE_HIGH)
-    for part in (a, b, c, p):
-        unsafe |= (np.abs(part) < _SAFE_LOW) & (part != 0)
-    unsafe |= (p == 0) & (a != 0) & (b != 0)
+    found = _cancelled(np.where(found == 0, p + c, found), p, c, mode)
+    unsafe = _unsafe(a, b, c, p) | ((p == 0) & (a != 0) & (b != 0))
+
+    def exact(a: float, b: float, c: float) -> Fraction | float:
+        if isfinite(a) and isfinite(b) and isfinite(c):
+            value = Fraction(a) * Fraction(b) + Fraction(c)
+            # A zero has a sign.
+            return value or float(_cancelled(np.array(a * b + c), a * b, c, mode))
+        return a * b + c
+
+    return _repaired(found, unsafe, exact, mode, a, b, c)
+
+
+def _cancelled(found: Array, a: Array, b: Array, mode: str) -> Array:
+    """a + b = 0 with different signs is +0, but -0 rounded down."""
+    if mode != "rm":
+        return found
+    zero = (found == 0) & (a == -b) & (np.signbit(a) != np.signbit(b))
+    return np.where(zero, -np.abs(found), found)
+
+
+def _unsafe(*parts: Array) -> Array:
+    """Where one of the parts is not within the safe bounds."""
+    sizes = [np.abs(part) for part in parts]
+    return np.any([~(s < _SAFE_HIGH) | ((s < _SAFE_LOW) & (s != 0)) for s in sizes], axis=0)
+
+
+def _repaired(
+    found: Array, unsafe: Array, exact: Callable[..., Fraction | float], mode: str, *operands: Array
+) -> Array:
+    """With what is unsafe computed again through fractions."""
     if unsafe.any():
         found = np.array(found)
-        picked = (a[unsafe], b[unsafe], c[unsafe])
-        found[unsafe] = _by_fraction(_exact_fma, mode, *picked)
+        found[unsafe] = _by_fraction(exact, mode, *(operand[unsafe] for operand in operands))
     return found
 
 
-def _exact_fma(a: float, b: float, c: float) -> Fraction | float:
-    if isfinite(a) and isfinite(b) and isfinite(c):
-        exact = Fraction(a) * Fraction(b) + Fraction(c)
-        return exact or a * b + c  # a zero has a sign
-    return a * b + c
+def _exact_product(a: float, b: float) -> Fraction | float:
+    if isfinite(a) and isfinite(b):
+        return Fraction(a) * Fraction(b) or a * b  # a zero has a sign
+    return a * b
 
 
 def _quotient(a: float, b: float) -> Fraction | float:

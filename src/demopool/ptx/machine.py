@@ -12,6 +12,7 @@ from .counting import WARP, Counts
 from .decode import Decoder, Step
 from .faults import Fault, FaultKind, Index, Place, UnknownInstruction
 from .memory import (
+    ARRAY_START,
     BARRIER,
     FENCE,
     LOCAL_SLOT,
@@ -101,6 +102,11 @@ class Frame:
                     found = lanes if found is None else found | lanes
         return found
 
+    def forget(self, registers: tuple[int, ...], lanes: Array) -> None:
+        """What these lanes have in these registers is no value."""
+        for index in registers:
+            self.undefined[index] = self.undefined.get(index, np.asarray(False)) | lanes
+
     def set(self, index: int, value: Array, mask: Array) -> None:
         if index in self.undefined:
             left = self.undefined[index] & ~self.wave.mask_of(mask)
@@ -111,6 +117,11 @@ class Frame:
         self.registers[index] = (
             value if mask is None else np.where(mask, value, self.registers[index])
         )
+
+    def pass_on(self, name: str, offset: int, value: Array, mask: Array) -> None:
+        """Set a parameter of a call, or a result: other lanes may have set theirs elsewhere."""
+        before = self.parameters.get((name, offset), value)
+        self.parameters[name, offset] = value if mask is None else np.where(mask, value, before)
 
     def parameter(self, name: str, offset: int, width: int) -> Array:
         """A parameter of the kernel, or one that a call passed."""
@@ -286,7 +297,7 @@ class Wave:
     def behind(self, slot: int, *, generic: bool) -> tuple[Memory | None, int]:
         """The memory of a slot, and where it starts in it."""
         if 0 < slot <= len(self._launch.arena.memories):
-            return self._launch.arena.memories[slot - 1], 0
+            return self._launch.arena.memories[slot - 1], ARRAY_START
         if generic and slot == SHARED_SLOT:
             return self.shared, SHARED_START
         if generic and slot == LOCAL_SLOT:
@@ -313,7 +324,11 @@ class Wave:
         self.when = np.where(np.isin(self.block_of, blocks), self.when + FENCE, self.when)
 
     def order_warps(self, mask: Array) -> None:
-        self.when = np.where(self.mask_of(mask), self.when + WARP_BARRIER, self.when)
+        """What these lanes do next comes after all that those of the same warp have done."""
+        through = self.mask_of(mask)
+        # Parts of a warp may have passed more warp barriers than others: the latest counts.
+        latest = np.where(through, self.when, 0).reshape(-1, WARP).max(axis=1)
+        self.when = np.where(through, np.repeat(latest, WARP) + WARP_BARRIER, self.when)
 
     def fault(
         self,
@@ -364,7 +379,7 @@ class Wave:
         for result, returned in zip(results, decoded.function.returns, strict=True):
             for (known, offset), value in frame.parameters.items():
                 if known == returned.name:
-                    caller.parameters[result, offset] = value
+                    caller.pass_on(result, offset, value, mask)
 
     # --- running ---
 

@@ -1,7 +1,8 @@
 """Memory of a launch: where bytes are, who touched them, and what must not happen to them.
 
-Addresses are 64 bits. Every global array has a slot of its own, 2^40 bytes apart, so that an index
-that overflows, or a stride that is wrong, leaves its array instead of landing in the next one.
+Addresses are 64 bits. Every global array has a slot of its own, 2^40 bytes apart, and starts in the
+middle of it, so that an index that overflows, or a stride that is wrong, leaves its array on either
+side instead of landing in another one.
 Shared and local memory have slots too (their *windows*, for generic addresses); instructions that
 name their space use addresses relative to the window.
 
@@ -26,6 +27,7 @@ Array = Any
 
 SLOT_BITS = 40
 SHARED_SLOT, LOCAL_SLOT, PARAM_SLOT = 0x7E0000, 0x7D0000, 0x7C0000
+ARRAY_START = 1 << (SLOT_BITS - 1)
 SHARED_START = 1 << 24
 """Offset of shared memory in its window: a null pointer is not in it."""
 
@@ -212,12 +214,16 @@ class Arena:
         self.fences = reserve(blocks, np.int64)
         self._check = check_races
         self._back: list[tuple[Array, Array]] = []
+        self._known: dict[tuple[int, int, bool], int] = {}
 
     def add(self, name: str, array: Array, *, granule: int, read_only: bool = False) -> int:
-        """Its address."""
+        """Its address: the same again for an array that is passed twice."""
         if not array.flags.c_contiguous:
             raise LaunchError(f"{name} must be C-contiguous; np.ascontiguousarray makes a copy.")
         flat = array.reshape(-1).view(np.ndarray).view(np.uint8)
+        same = (flat.ctypes.data, flat.nbytes, flat.flags.writeable)
+        if same in self._known:
+            return self._known[same]
         lead = flat.ctypes.data % 16
         if lead:
             # As on a device: a view that starts in the middle of something is not aligned.
@@ -242,7 +248,8 @@ class Arena:
                 lead=lead,
             )
         )
-        return (len(self.memories) << SLOT_BITS) + lead
+        self._known[same] = (len(self.memories) << SLOT_BITS) + ARRAY_START + lead
+        return self._known[same]
 
     def write_back(self) -> None:
         for array, staged in self._back:

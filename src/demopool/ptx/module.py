@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -74,13 +74,15 @@ class Module:
         counting: bool = True,
         most_steps: int = STEPS,
         most_shared: int | None = None,
+        report: Callable[[int, int], None] = lambda done, total: None,
     ) -> Counts:
         """Run a kernel over NumPy arrays, which it changes in place, and count what it does.
 
         ``blocks`` are those to run (all of the grid if None), as (x, y, z): see ``telling_blocks``.
         ``shared`` is the dynamic shared memory in bytes; more than 48 kB in all must be allowed by
-        ``most_shared``, as a driver demands it. Raises ``LaunchError`` for a launch a driver would
-        refuse, ``Fault`` for what the kernel does wrong.
+        ``most_shared``, as a driver demands it. ``report`` is told how many blocks are done.
+        Raises ``LaunchError`` for a launch a driver would refuse, ``Fault`` for what the kernel
+        does wrong.
         """
         function = self.kernel(kernel)
         grid, block = _three(grid, "grid"), _three(block, "block")
@@ -118,6 +120,7 @@ class Module:
         lanes = -(-(block[0] * block[1] * block[2]) // 32) * 32
         together = max(1, WAVE_LANES // lanes)
         for start in range(0, len(chosen), together):
+            report(start, len(chosen))
             launch.steps = 0
             Wave(launch, chosen[start : start + together]).run()
         arena.write_back()
@@ -134,22 +137,25 @@ class Module:
         self, function: Function, args: Sequence[Any], arena: Arena, granule: int
     ) -> tuple[bytes, dict[str, int]]:
         """The bytes a driver would be given, and where each parameter is in them."""
-        flat = [part for arg in args for part in (_numba(arg) if self.numba else [arg])]
+        flat = [
+            (i, part)
+            for i, arg in enumerate(args)
+            for part in (_numba(arg) if self.numba else [arg])
+        ]
         params = function.params
         if len(flat) != len(params):
             raise LaunchError(
                 f"{function.name} takes {len(params)} arguments, {len(flat)} were given"
                 + (" (arrays count with their shape and strides)." if self.numba else ".")
             )
-        data, offsets, number = b"", {}, 0
-        for i, (param, value) in enumerate(zip(params, flat, strict=True)):
+        data, offsets = b"", {}
+        for param, (i, value) in zip(params, flat, strict=True):
             data += b"\0" * (-len(data) % param.align)
             offsets[param.name] = len(data)
             if isinstance(value, np.ndarray):
                 _check_pointer(param, i)
-                address = arena.add(f"argument {number}", value, granule=granule)
+                address = arena.add(f"argument {i}", value, granule=granule)
                 data += np.uint64(address).tobytes()
-                number += 1
             else:
                 data += _scalar(param, value, i, exact=not self.numba)
         return data, offsets
@@ -162,9 +168,10 @@ def telling_blocks(grid: int | Sequence[int]) -> list[Index]:
 
 
 def _three(size: int | Sequence[int], what: str) -> Index:
-    sizes = (size,) if isinstance(size, int | np.integer) else tuple(size)
-    if not 1 <= len(sizes) <= 3 or any(int(s) < 1 for s in sizes):
-        raise LaunchError(f"The {what} must have one to three sizes of at least 1; got {sizes}.")
+    sizes = tuple(size) if isinstance(size, Iterable) else (size,)
+    whole = all(isinstance(s, int | np.integer) and s >= 1 for s in sizes)
+    if not 1 <= len(sizes) <= 3 or not whole:
+        raise LaunchError(f"The {what} must have one to three integers of at least 1; got {size}.")
     x, y, z = (int(s) for s in (*sizes, 1, 1)[:3])
     return x, y, z
 
@@ -251,6 +258,8 @@ def _scalar(param: Variable, value: Any, i: int, *, exact: bool) -> bytes:
     if not exact:
         dtype = {"f": "f", "s": "i"}.get(param.type[0], "u")
         return np.array(value).astype(f"{dtype}{width}").tobytes()
+    if not isinstance(value, int | float | np.generic):
+        raise LaunchError(f"Argument {i} is a {type(value).__name__}: no array and no number.")
     if not isinstance(value, np.generic):
         raise LaunchError(
             f"Argument {i} is a Python {type(value).__name__}, which a driver is given as 8 bytes; "

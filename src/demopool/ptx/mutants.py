@@ -175,6 +175,8 @@ def _other_number(operand: Immediate, op: str) -> int:
     """The next integer, or one bit of a mask less; of a float about half as much again, or 1."""
     if op in ("and", "or", "xor"):
         return operand.value ^ ((operand.value & -operand.value) or 1)
+    if op == "selp" and not operand.float_bits:
+        return int(operand.value == 0)  # mostly a truth value: any other number is as true as 1
     if not operand.float_bits:
         return operand.value + 1
     ones, fraction = (0x3F800000, 22) if operand.float_bits == 32 else (0x3FF << 52, 51)

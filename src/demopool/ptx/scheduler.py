@@ -2,7 +2,8 @@
 
 Lanes that stand at the same instruction form a group. The group with the lowest instruction runs,
 until it meets another one (they merge), splits at a branch, waits at a barrier or leaves. Running
-the lowest first makes divergent branches come together again as early as they can.
+the lowest first makes divergent branches come together again as early as they can. A group that
+keeps reading what only others can change lets the next higher one run: it may wait for it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 Array = Any
 
+POLLS = 1000
+"""Volatile or atomic reads by one group after which another one gets a turn."""
+
 
 class Scheduler:
     """Takes the lanes of one call of one function to its end."""
@@ -31,12 +35,13 @@ class Scheduler:
         self._groups: dict[int, Array] = {}
         self._waiting: dict[int, Array] = {}
         self._parked: dict[int, Array] = {}
+        self._after = -1
 
     def run(self, mask: Array) -> None:
         self._groups = {0: mask}
         while True:
             if self._groups:
-                at = min(self._groups)
+                at = self._next()
                 self._run_group(at, self._groups.pop(at))
             elif self._parked:
                 self._wake()
@@ -45,11 +50,20 @@ class Scheduler:
             else:
                 return
 
+    def _next(self) -> int:
+        """The lowest group; after one that polls, the next higher one."""
+        after, self._after = self._after, -1
+        return min((at for at in self._groups if at > after), default=min(self._groups))
+
+    def _limit(self, at: int) -> int:
+        """Where a group that is at an instruction meets the next one."""
+        return min((other for other in self._groups if other >= at), default=len(self._steps) + 1)
+
     def _run_group(self, at: int, mask: Array) -> None:
         """From an instruction on, until the group meets another one, splits, waits or leaves."""
         wave, frame, launch = self._wave, self._frame, self._launch
         counts, steps = launch.counts, self._steps
-        limit = min(self._groups, default=len(steps) + 1)
+        limit, polls = self._limit(at), 0
         active = wave.active(mask)
         lanes, warps = len(active), wave.warp_count(active)
         if lanes == wave.lanes:
@@ -64,7 +78,7 @@ class Scheduler:
                 what = f"more than {launch.most_steps} steps"
                 raise wave.fault(FaultKind.RUNAWAY, what, step.place, mask)
             launch.executed.add(step.place.line)
-            self._check_registers(step, mask)
+            self._check_registers(step, step.deciders, mask)
             counts.instructions += warps
             counts.thread_instructions += lanes
             mine, count = mask, lanes
@@ -79,27 +93,44 @@ class Scheduler:
             if count == 0:
                 at += 1
                 continue
+            self._check_registers(step, step.uses, mine)
             if step.kind is Kind.PLAIN:
-                unknown = frame.never_written(step.sources, mine)
+                unknown = self._unknown(step, mine)
                 step.run(frame, mine)  # type: ignore[misc]  # a plain step has something to run
                 if unknown is not None:
-                    frame.undefined |= dict.fromkeys(step.targets, unknown)
+                    frame.forget(step.targets, unknown)
                 self._count_arithmetic(step, count)
                 at += 1
+                polls += step.polls
+                if polls > POLLS and self._groups:
+                    self._after = at
+                    break
                 continue
             if step.kind is Kind.BRANCH and count == lanes:
                 at = step.target
+                limit = self._limit(at)
                 continue
             self._turn(step, at, mask, mine, count == lanes)
             return
         self._push(at, mask)
 
-    def _check_registers(self, step: Step, mask: Array) -> None:
+    def _check_registers(self, step: Step, registers: tuple[int, ...], mask: Array) -> None:
         """What no instruction has written must not be stored, be an address, or decide."""
-        unknown = self._frame.never_written(step.uses, mask)
+        unknown = self._frame.never_written(registers, mask)
         if unknown is not None:
-            what = "it depends on a register that was never written"
+            what = "it depends on a register never written, or on a lane that took no part"
             raise self._wave.fault(FaultKind.UNINITIALISED, what, step.place, unknown)
+
+    def _unknown(self, step: Step, mask: Array) -> Array | None:
+        """Lanes for which the result of a step is no value; None if there are none."""
+        unknown = self._frame.never_written(step.sources, mask)
+        if step.choice is None:
+            return unknown
+        truth = step.choice(self._frame)
+        for registers, chosen in zip(step.choices, (truth, ~truth), strict=True):
+            found = self._frame.never_written(registers, self._wave.mask_of(mask) & chosen)
+            unknown = unknown if found is None else found | (False if unknown is None else unknown)
+        return unknown
 
     def _turn(self, step: Step, at: int, mask: Array, mine: Array, all_of_them: bool) -> None:
         """What ends a group: the lanes of ``mine`` do something else than the others."""

@@ -12,7 +12,7 @@ from ..decode import DTYPES, Decoder, Kind, Read, Step
 from ..faults import FaultKind, Place, UnknownInstruction
 from ..memory import SHARED_START, SLOT_BITS, UNSIGNED, Memory
 from ..syntax import BITS, Address, Instruction, Symbol
-from .building import Builder
+from .building import Builder, calculable
 
 if TYPE_CHECKING:
     from ..machine import Frame, Wave
@@ -97,7 +97,7 @@ def load(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         for write, values in zip(writes, found, strict=True):
             write(frame, values.view(dtype), mask)
 
-    return Step(place, Kind.PLAIN, run)
+    return Step(place, Kind.PLAIN, run, polls=access.synchronising)
 
 
 def store(decoder: Decoder, ins: Instruction, place: Place) -> Step:
@@ -111,7 +111,7 @@ def store(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
         def run_param(frame: Frame, mask: Array) -> None:
             for i, read in enumerate(reads):
-                frame.parameters[name, start + i * access.width] = read(frame)
+                frame.pass_on(name, start + i * access.width, read(frame), mask)
 
         return Step(place, Kind.PLAIN, run_param)
     where = _address(decoder, address)
@@ -150,7 +150,7 @@ def atomic(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     assert isinstance(address, Address)
     reads = [decoder.read(o, access.kind) for o in ins.operands[int(wants_old) + 1 :]]
     write = decoder.write(ins.operands[0], access.kind) if wants_old else None
-    where, dtype = _address(decoder, address), DTYPES[access.kind]
+    where, dtype = _address(decoder, address), DTYPES[calculable(access.kind, place)]
     function = _ATOMICS[name]
 
     def run(frame: Frame, mask: Array) -> None:
@@ -174,7 +174,8 @@ def atomic(decoder: Decoder, ins: Instruction, place: Place) -> Step:
             write(frame, before, mask)
 
     flops = 1 if dtype.kind == "f" else 0
-    return Step(place, Kind.PLAIN, run, flops=flops, is_double=access.kind == "f64")
+    is_double = access.kind == "f64"
+    return Step(place, Kind.PLAIN, run, flops=flops, is_double=is_double, polls=wants_old)
 
 
 def _turns(index: Array) -> Iterator[Array]:
@@ -197,20 +198,13 @@ def _pieces(wave: Wave, access: Access, address: Array, mask: Array, op: str) ->
     """Where the lanes of an access go; everything that must not happen is a fault here."""
     lanes = wave.active(mask)
     address = np.broadcast_to(address, (wave.lanes,))[lanes].astype(np.int64)
-    crooked = address % access.size != 0
-    if crooked.any():
-        first = int(np.argmax(crooked))
-        raise wave.fault(
-            FaultKind.MISALIGNED,
-            f"an access of {access.size} bytes at an address that is no multiple of it "
-            f"(it ends in {int(address[first]) % 256:#04x})",
-            access.place,
-            lanes=lanes[first : first + 1],
-            address=int(address[first]),
-        )
     pieces = []
     for memory, picked, offsets in _resolved(wave, access, address, lanes):
         piece = _piece(wave, memory, lanes[picked], picked, offsets)
+        crooked = offsets % access.size != 0
+        if crooked.any():
+            what = f"{memory.name}: {access.size} bytes at an address that is no multiple of it"
+            raise _at(wave, access, piece, int(np.argmax(crooked)), FaultKind.MISALIGNED, what)
         wrong = memory.wrong(offsets, piece.lanes, access.size)
         if wrong is not None:
             raise wave.fault_of(wrong, access.place, memory.name)

@@ -94,6 +94,13 @@ def _multiply_add(decoder: Decoder, ins: Instruction, place: Place) -> Step:
             kinds=(kind, kind, wide),
             result=wide,
         )
+    if "sat" in ins.modifiers:
+        return computed(
+            decoder,
+            ins,
+            place,
+            lambda a, b, c: _saturating(integers.multiply_high(a, b), c, minus=False),
+        )
     if "hi" in ins.modifiers:
         return computed(decoder, ins, place, lambda a, b, c: integers.multiply_high(a, b) + c)
     return computed(decoder, ins, place, lambda a, b, c: a * b + c)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import floats
 from ..decode import Decoder, Kind, Step
 from ..faults import Place, UnknownInstruction
@@ -30,6 +28,13 @@ def is_float(kind: str) -> bool:
     return kind in ("f16", "f32", "f64")
 
 
+def calculable(kind: str, place: Place) -> str:
+    """Types that are bits here can be moved and converted; to calculate with them is an error."""
+    if kind in ("bf16", "f16x2", "bf16x2"):
+        raise UnknownInstruction(f"Calculating with .{kind} is not known here ({place}).")
+    return kind
+
+
 def only(ins: Instruction, *allowed: str) -> None:
     """Modifiers that are not understood are an error: what they mean would be ignored."""
     strange = [m for m in ins.modifiers if m not in allowed and m not in BITS]
@@ -48,14 +53,18 @@ def computed(
     flops: int = 0,
     special: int = 0,
 ) -> Step:
-    """A step ``d = compute(a, b, ...)``; every operand has the instruction's type unless told."""
-    kind = ins.type
+    """A step ``d = compute(a, b, ...)``; every operand has the instruction's type unless told.
+
+    With ``kinds`` the modifiers of floats (.ftz, .sat) are left to ``compute``.
+    """
+    kind = ins.type if kinds else calculable(ins.type, place)
     reads = [
         decoder.read(operand, kinds[i] if i < len(kinds) else kind)
         for i, operand in enumerate(ins.operands[1:])
     ]
     write = decoder.write(ins.operands[0], result or kind)
-    compute = _with_float_modifiers(ins, compute)
+    if not kinds:
+        compute = _with_float_modifiers(ins, compute)
 
     def run(frame: Frame, mask: Array) -> None:
         write(frame, compute(*(read(frame) for read in reads)), mask)
@@ -73,17 +82,15 @@ def computed(
 
 def _with_float_modifiers(ins: Instruction, compute: Callable[..., Array]) -> Callable[..., Array]:
     """Flush-to-zero of operands and results, and saturation."""
-    if ins.type != "f32" or not {"ftz", "sat"} & set(ins.modifiers):
+    if not is_float(ins.type) or not {"ftz", "sat"} & set(ins.modifiers):
         return compute
     flush, saturate = "ftz" in ins.modifiers, "sat" in ins.modifiers
 
     def wrapped(*operands: Array) -> Array:
         if flush:
-            operands = tuple(
-                floats.flushed(a) if np.asarray(a).dtype == np.float32 else a for a in operands
-            )
+            operands = tuple(floats.flushed(a) for a in operands)
         found = compute(*operands)
-        if flush and np.asarray(found).dtype == np.float32:
+        if flush:
             found = floats.flushed(found)
         return floats.saturated(found) if saturate else found
 

@@ -24,7 +24,15 @@ def _branch(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def _leave(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    return Step(place, Kind.LEAVE)
+    only(ins, "uni")
+    if ins.op == "ret" or decoder.function.is_entry:
+        return Step(place, Kind.LEAVE)
+
+    def run(frame: Frame, mask: Array) -> None:
+        # Refused when it is run, not before: compilers put one behind every trap.
+        raise UnknownInstruction(f"Leaving the kernel in a function is not known here ({place}).")
+
+    return Step(place, Kind.PLAIN, run)
 
 
 def _barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
@@ -40,7 +48,8 @@ def _barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def _fence(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    wide = {"gl", "gpu", "sys"} & set(ins.modifiers)
+    only(ins, "cta", "gl", "gpu", "cluster", "sys", "sc", "acq_rel", "acquire", "release")
+    wide = {"gl", "gpu", "cluster", "sys"} & set(ins.modifiers)
 
     def run(frame: Frame, mask: Array) -> None:
         if wide:

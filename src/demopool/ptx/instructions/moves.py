@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import floats
 from ..decode import DTYPES, Decoder, Kind, Step
-from ..faults import Place
+from ..faults import Place, UnknownInstruction
 from ..memory import LOCAL_SLOT, PARAM_SLOT, SHARED_SLOT, SLOT_BITS
 from ..syntax import BITS, Instruction, Vector
 from .building import ROUNDING, Builder, computed, only
@@ -74,6 +74,8 @@ def _convert(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     flush, saturate = "ftz" in ins.modifiers, "sat" in ins.modifiers
     if result in ("f16x2", "bf16x2"):
         return _convert_pair(decoder, ins, place, result, mode)
+    if result == "bf16" and (source not in ("f32", "f16", "bf16") or mode not in ("rn", "rz")):
+        raise UnknownInstruction(f"This conversion to .bf16 is not known here ({place}).")
 
     def compute(a: Array) -> Array:
         if source == "bf16":
@@ -89,7 +91,7 @@ def _convert(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 def _conversion(a: Array, result: str, mode: str, saturate: bool) -> Array:
     dtype = DTYPES[result]
     if result == "bf16":
-        return floats.to_bfloat16(a, mode)
+        return floats.to_bfloat16(floats.saturated(a) if saturate else a, mode)
     if a.dtype.kind == "f" and dtype.kind != "f":
         return floats.to_integer(a, dtype, mode if mode.endswith("i") else "rzi")
     if a.dtype.kind == "f":
@@ -98,7 +100,8 @@ def _conversion(a: Array, result: str, mode: str, saturate: bool) -> Array:
         found = floats.converted(a, dtype, mode)
         return floats.saturated(found) if saturate else found
     if dtype.kind == "f":
-        return _from_integer(a, dtype, mode)
+        found = _from_integer(a, dtype, mode)
+        return floats.saturated(found) if saturate else found
     if saturate:
         to, own = np.iinfo(dtype), np.iinfo(a.dtype)
         a = np.clip(a, max(to.min, own.min), min(to.max, own.max))
@@ -115,6 +118,8 @@ def _from_integer(a: Array, dtype: Any, mode: str) -> Array:
 
 
 def _convert_pair(decoder: Decoder, ins: Instruction, place: Place, result: str, mode: str) -> Step:
+    only(ins, *ROUNDING)
+
     def half(a: Array) -> Array:
         if result == "bf16x2":
             return floats.to_bfloat16(a, mode)
@@ -142,6 +147,8 @@ def _convert_address(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def _is_in_space(decoder: Decoder, ins: Instruction, place: Place) -> Step:
+    if "const" in ins.modifiers:
+        raise UnknownInstruction(f"Constants are in global memory here ({place}).")
     slot = _WINDOWS[ins.modifiers[0]]
     windows = [s for s in _WINDOWS.values() if s]
 

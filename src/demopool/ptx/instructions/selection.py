@@ -11,7 +11,7 @@ from .. import floats
 from ..decode import DTYPES, Decoder, Kind, Step
 from ..faults import Place
 from ..syntax import Instruction
-from .building import Builder, computed, is_float, only
+from .building import Builder, calculable, computed, is_float, only
 
 if TYPE_CHECKING:
     from ..machine import Frame
@@ -56,15 +56,15 @@ _COMPARISONS = (*_COMPARE, "ne", *(f"{c}u" for c in ("eq", "ne", "lt", "le", "gt
 
 
 def _comparison(
-    decoder: Decoder, ins: Instruction
+    decoder: Decoder, ins: Instruction, place: Place
 ) -> tuple[Callable[[Frame], tuple[Array, Array]], str]:
     """Reads both operands of a comparison: its truth, and what it is combined with."""
     only(ins, *_COMPARISONS, "num", "nan", *_COMBINE, "ftz")
-    name, kind = ins.modifiers[0], ins.type
+    name, kind = ins.modifiers[0], calculable(ins.type, place)
     combine = next((_COMBINE[m] for m in ins.modifiers[1:] if m in _COMBINE), None)
     first, second = (decoder.read(operand, kind) for operand in ins.operands[1:3])
     third = decoder.read(ins.operands[3], "pred") if combine else None
-    flush = "ftz" in ins.modifiers and kind == "f32"
+    flush = "ftz" in ins.modifiers and is_float(kind)
 
     def truth(frame: Frame) -> tuple[Array, Array]:
         a, b = first(frame), second(frame)
@@ -80,7 +80,7 @@ def _comparison(
 
 
 def _set_predicate(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    truth, _ = _comparison(decoder, ins)
+    truth, _ = _comparison(decoder, ins, place)
     writes = [decoder.write(operand, "pred") for operand in decoder.parts(ins.operands[0])]
 
     def run(frame: Frame, mask: Array) -> None:
@@ -92,7 +92,7 @@ def _set_predicate(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 def _set(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """All bits, or 1.0, where a comparison holds."""
-    truth, _ = _comparison(decoder, ins)
+    truth, _ = _comparison(decoder, ins, place)
     result = ins.modifiers[-2]
     dtype = DTYPES[result]
     yes = dtype.type(1) if is_float(result) else np.array(-1, "i8").astype(dtype)[()]
@@ -114,9 +114,12 @@ def _select_by_sign(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, "ftz")
     result, tested = ins.modifiers[-2], ins.modifiers[-1]
     kinds = (result, result, tested)
-    return computed(
-        decoder, ins, place, lambda a, b, c: np.where(c >= 0, a, b), kinds=kinds, result=result
-    )
+    flush = "ftz" in ins.modifiers and is_float(tested)
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        return np.where((floats.flushed(c) if flush else c) >= 0, a, b)
+
+    return computed(decoder, ins, place, compute, kinds=kinds, result=result)
 
 
 def _test_property(decoder: Decoder, ins: Instruction, place: Place) -> Step:
@@ -126,7 +129,7 @@ def _test_property(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         "infinite": np.isinf,
         "number": lambda a: ~np.isnan(a),
         "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny),
+        "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= tiny) | (a == 0)),  # zeros are normal
         "subnormal": lambda a: (a != 0) & (np.abs(a) < tiny),
     }
     return computed(decoder, ins, place, tests[ins.modifiers[0]], result="pred")

@@ -9,7 +9,7 @@ import numpy as np
 from ..decode import DTYPES, Decoder, Kind, Step
 from ..faults import Place, UnknownInstruction
 from ..syntax import Instruction
-from .building import Builder
+from .building import Builder, only
 
 if TYPE_CHECKING:
     from ..machine import Frame
@@ -21,6 +21,7 @@ _LANE = np.arange(32)
 
 def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """Every lane reads a register of another one."""
+    only(ins, "sync", "up", "down", "bfly", "idx")
     mode = next(m for m in ins.modifiers if m in ("up", "down", "bfly", "idx"))
     if "sync" not in ins.modifiers:
         raise UnknownInstruction(f"Shuffles without .sync left PTX with sm_70 ({place}).")
@@ -48,14 +49,13 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         inside = source >= high if mode == "up" else source <= high
         taken = np.where(inside, source, lane) + first
         active = frame.wave.mask_of(mask)
-        absent = inside & ~active[np.clip(taken, 0, len(lanes) - 1)] & active
-        if absent.any():
-            raise frame.wave.missing(place, np.nonzero(absent)[0][:1], "it reads from a lane that")
         values = np.broadcast_to(value(frame), lanes.shape)
         unknown = frame.never_written(from_registers, mask)
         write(frame, values[taken], mask)
-        if unknown is not None:
-            frame.undefined |= dict.fromkeys(to_registers, unknown[taken] & active)
+        # What a lane that takes no part would give is undefined; often nobody uses it.
+        unknown = ~active if unknown is None else unknown | ~active
+        if (unknown[taken] & active).any():
+            frame.forget(to_registers, unknown[taken] & active)
         if write_inside is not None:
             write_inside(frame, np.broadcast_to(inside, lanes.shape), mask)
 
@@ -64,6 +64,7 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 def vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """Whether all, any, or which lanes have a predicate."""
+    only(ins, "sync", "all", "any", "uni", "ballot")
     kind = next(m for m in ins.modifiers if m in ("all", "any", "uni", "ballot"))
     result = "b32" if kind == "ballot" else "pred"
     write = decoder.write(ins.operands[0], result)
@@ -89,6 +90,7 @@ def vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 def match(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """Which lanes have the same value (any), or whether all have (all)."""
+    only(ins, "sync", "all", "any")
     for_all = "all" in ins.modifiers
     targets = decoder.parts(ins.operands[0])
     write = decoder.write(targets[0], "b32")
@@ -114,6 +116,7 @@ def match(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 def reduce(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """A sum, an extreme or a combination of bits over lanes."""
+    only(ins, "sync", "add", "min", "max", "and", "or", "xor")
     name = next(m for m in ins.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
     dtype = DTYPES[ins.type]
     if dtype.kind == "f":
@@ -142,6 +145,7 @@ def reduce(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def active_mask(decoder: Decoder, ins: Instruction, place: Place) -> Step:
+    only(ins)
     write = decoder.write(ins.operands[0], "b32")
 
     def run(frame: Frame, mask: Array) -> None:
@@ -152,7 +156,12 @@ def active_mask(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def warp_barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    members = decoder.read(ins.operands[0], "u32")
+    only(ins, "warp", "sync")
+    named = decoder.read(ins.operands[0], "u32")
+
+    def members(frame: Frame) -> Array:
+        """Unlike a shuffle it has nothing to get from threads that have left: it may name them."""
+        return named(frame) & ~np.repeat(_bits(frame.wave.gone.reshape(-1, 32)), 32)
 
     def run(frame: Frame, mask: Array) -> None:
         frame.wave.order_warps(mask)
@@ -162,6 +171,7 @@ def warp_barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 def barrier_vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """A barrier of the block that counts, or combines, a predicate of all of its threads."""
+    only(ins, "red", "cta", "aligned", "popc", "and", "or")
     name = next(m for m in ins.modifiers if m in ("popc", "and", "or"))
     if len(ins.operands) != 3:
         raise UnknownInstruction(f"Barriers for a part of the block are not known here ({place}).")

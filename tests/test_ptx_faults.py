@@ -1,0 +1,336 @@
+"""Kernels with one mistake each must be caught for the right reason; right ones must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from demopool import ptx
+from demopool.ptx import FaultKind
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+from ptx_samples import cases
+
+f32, i32 = np.float32, np.int32
+SOURCE = cases.SOURCE.read_text()
+BARRIER = "__syncthreads();"
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One change of the samples' source, and what must come of it.
+
+    ``shows`` is a piece of the line where it shows, if that is not the changed one. Where
+    ``sample`` is launched as the samples are, ``case`` is its size.
+    """
+
+    name: str
+    sample: str
+    old: str
+    new: str
+    kind: FaultKind
+    says: str
+    shows: str = ""
+    nth: int = 1
+    case: tuple[int, ...] = ()
+    at: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def changed(old: str, new: str, nth: int = 1, text: str = SOURCE) -> tuple[str, int]:
+    """The source with the nth occurrence replaced, and the line of the change."""
+    pieces = text.split(old)
+    assert len(pieces) > nth, f"{old!r} is there {len(pieces) - 1} times"
+    before, after = old.join(pieces[:nth]), old.join(pieces[nth:])
+    return before + new + after, before.count("\n") + 1
+
+
+def line_of(piece: str, text: str) -> int:
+    assert text.count(piece) == 1, f"{piece!r} is there {text.count(piece)} times"
+    return text[: text.index(piece)].count("\n") + 1
+
+
+def compiled(text: str) -> ptx.Module:
+    return ptx.compile(text, "sm_80", names=cases.INSTANCES)
+
+
+def launched(
+    body: str,
+    parameters: str,
+    args: Sequence[Any],
+    grid: Any = 1,
+    block: Any = 32,
+    **options: Any,
+) -> ptx.Counts:
+    """Run a kernel of which only the body is given."""
+    source = f'extern "C" __global__ void kernel({parameters}) {{\n{body}\n}}\n'
+    return ptx.compile(source).launch("kernel", grid, block, args, **options)
+
+
+RACE, OUTSIDE, UNKNOWN = FaultKind.RACE, FaultKind.OUT_OF_BOUNDS, FaultKind.UNINITIALISED
+MISSING, READ_ONLY = FaultKind.MISSING_THREAD, FaultKind.READ_ONLY
+GUARD = "if (i < n && j < n) K["
+FULL = "__shfl_xor_sync(0xffffffffu, sum, step)"
+
+SEEDS = (
+    # --- barriers ---
+    Seed("gram reads before all have written", "gram", BARRIER, "", RACE, "writes what it reads",
+         "sum += rows[ty]", at={"memory": "shared memory", "block": (0, 0, 0)}),
+    Seed("gram writes before all have read", "gram", BARRIER, "", RACE, "reads what it writes",
+         "rows[ty][tx] =", nth=2, at={"memory": "shared memory"}),
+    Seed("sinkhorn starts before all is set", "sinkhorn", BARRIER, "", RACE, "no barrier",
+         "sum += image", nth=3),
+    Seed("sinkhorn's steps overlap", "sinkhorn", BARRIER, "", RACE, "no barrier", "sum += image",
+         nth=4),
+    Seed("tree starts before all is set", "total", BARRIER, "", RACE, "writes what it reads",
+         "part[t] += part", nth=5),
+    Seed("steps of the tree overlap", "total", BARRIER, "", RACE, "no barrier", "part[t] += part",
+         nth=6),
+    Seed("buckets are added to before all are zero", "count-sketch", BARRIER, "", RACE,
+         "no barrier", "atomicAdd(&buckets", nth=7),
+    Seed("buckets are stored before all is added", "count-sketch", BARRIER, "", RACE,
+         "writes what it reads", "] = buckets[i]", nth=8),
+    Seed("parts are added before all are there", "signed-root", BARRIER, "", RACE,
+         "writes what it reads", "norm += parts", nth=9, at={"thread": (1, 0, 0), "address": 0}),
+    Seed("tile is read before it is full", "transpose", BARRIER, "", RACE, "writes what it reads",
+         "= tile[threadIdx.x]", nth=10),
+    Seed("last is read before it is decided", "last-block-sum", BARRIER, "", UNKNOWN,
+         "nobody has written this byte of shared", "if (!last)", nth=11, at={"thread": (1, 0, 0)}),
+    Seed("barrier inside an if", "total", BARRIER, "if (t < half) __syncthreads();",
+         FaultKind.DIVERGENT_BARRIER, "64 threads of the block do not come", nth=6,
+         at={"block": (0, 0, 0), "thread": (64, 0, 0)}),
+    Seed("early return before a barrier", "transpose", "if (row < rows && column < columns)",
+         "if (row >= rows || column >= columns) return;", FaultKind.DIVERGENT_BARRIER,
+         "has left the kernel", "__syncthreads();\n  row =",
+         at={"block": (2, 0, 0), "thread": (3, 0, 0)}),
+    Seed("barrier in a loop of different lengths", "sinkhorn", "now[i] = 1.0f;",
+         "{ now[i] = 1.0f; __syncthreads(); }", FaultKind.DIVERGENT_BARRIER, "waits elsewhere",
+         at={"block": (0, 0, 0), "thread": (5, 0, 0)}),
+    # --- addresses ---
+    Seed("guard of a load off by one", "total", "i < n ?", "i <= n ?", OUTSIDE,
+         "byte 2400 of argument 0, which has 2400",
+         at={"block": (2, 0, 0), "thread": (44, 0, 0), "memory": "argument 0", "address": 2400}),
+    Seed("guard of a store off by one", "gram", GUARD, "if (i <= n && j < n) K[", OUTSIDE,
+         "byte 2888 of argument 1", at={"block": (0, 1, 1), "thread": (0, 3, 0), "address": 2888}),
+    Seed("no guard of a store", "gram", GUARD, "K[", OUTSIDE, "of argument 1"),
+    Seed("no guard of a load", "row-sums", "if (row >= rows) return;", "", OUTSIDE,
+         "byte 10800 of argument 0", "const float value = x",
+         at={"block": (2, 0, 0), "thread": (32, 0, 0), "address": 10800}),
+    Seed("wrong stride", "gram", "image[(size_t)i * d + k]", "image[(size_t)i * n + k]", OUTSIDE,
+         "byte 132 of argument 0", case=(1, 33, 1), at={"thread": (0, 1, 0), "address": 132}),
+    Seed("index starts at -1", "transpose", "out[(size_t)column * rows + row]",
+         "out[(long long)column * rows + row - 1]", OUTSIDE, "byte -4 of argument 1",
+         at={"block": (0, 0, 0), "thread": (0, 0, 0), "address": -4}),
+    Seed("swapped indices of global memory", "transpose", "x[(size_t)row * columns + column]",
+         "x[(size_t)column * columns + row]", OUTSIDE, "of argument 0",
+         at={"block": (1, 0, 0), "thread": (4, 0, 0), "address": 2800}),
+    Seed("swapped indices of shared memory", "transpose", "tile[threadIdx.y][threadIdx.x] = x",
+         "tile[threadIdx.x][threadIdx.y] = x", UNKNOWN, "nobody has written this byte of shared",
+         "= tile[threadIdx.x]"),
+    Seed("index of shared memory by thread, not by warp", "signed-root", "parts[threadIdx.x >> 5]",
+         "parts[threadIdx.x]", OUTSIDE, "byte 128 of shared memory",
+         at={"thread": (32, 0, 0), "memory": "shared memory", "address": 128}),
+    Seed("tree twice as wide as the block", "total", "half = blockDim.x / 2", "half = blockDim.x",
+         OUTSIDE, "byte 1024 of shared memory, which has 1024", "part[t] += part",
+         at={"thread": (0, 0, 0), "address": 1024}),
+    Seed("bucket outside of its range", "count-sketch", "bucket[j]]", "bucket[j] + 1]", OUTSIDE,
+         "byte 80 of shared memory, which has 80", at={"address": 80}),
+    # --- shuffles ---
+    Seed("mask names a thread that left", "row-sums", "if (row >= rows) return;",
+         "if (row >= rows || lane == 31) return;", MISSING, "has left", "sum += __shfl_xor",
+         at={"thread": (0, 0, 0)}),
+    Seed("mask does not name its thread", "row-sums", FULL,
+         "__shfl_xor_sync(0x7fffffffu, sum, step)", MISSING, "its own mask says",
+         at={"thread": (31, 0, 0)}),
+    Seed("vote's mask does not name its thread", "row-sums", "__ballot_sync(0xffffffffu",
+         "__ballot_sync(0xfffffffeu", MISSING, "its own mask says", at={"thread": (0, 0, 0)}),
+    Seed("mask names threads that never come", "signed-root", "const float4 v = row[i];",
+         "float4 v = row[i]; v.x = __shfl_xor_sync(0xffffffffu, v.x, 1);", MISSING, "never comes"),
+    Seed("half a warp shuffles with all of it", "row-sums", FULL,
+         "lane < 16 ? __shfl_xor_sync(0xffffffffu, sum, step) : 0.0f", MISSING, "never comes",
+         at={"thread": (0, 0, 0)}),
+    Seed("sum over lanes that take no part", "row-sums", f"sum += {FULL}",
+         "if (lane < 16) sum += __shfl_xor_sync(0x0000ffffu, sum, step)", UNKNOWN,
+         "a lane that took no part", "sums[row] = votes"),
+    # --- what nobody has written ---
+    Seed("last bucket is not set to zero", "count-sketch", "i < k; i += blockDim.x) buckets[i] =",
+         "i < k - 1; i += blockDim.x) buckets[i] =", UNKNOWN, "of shared memory",
+         "atomicAdd(&buckets", at={"address": 76}),
+    Seed("adds to an output nobody has set", "gram", "= sum * sum", "+= sum * sum", UNKNOWN,
+         "nobody has written this byte of argument 1",
+         at={"block": (0, 0, 0), "thread": (0, 0, 0), "address": 0}),
+    # --- several threads, one place ---
+    Seed("no atomic in shared memory", "count-sketch", "atomicAdd(&buckets[bucket[j]], ",
+         "buckets[bucket[j]] += (", RACE, "shared memory"),
+    Seed("no atomic in global memory", "total", "atomicAdd(sum, part[0])", "*sum += part[0]", RACE,
+         "argument 1", at={"memory": "argument 1", "address": 0}),
+    Seed("no atomic for a counter", "last-block-sum", "atomicAdd(finished, 1u) ==",
+         "(*finished)++ ==", RACE, "argument 2"),
+    Seed("two blocks write one element", "row-sums", "sums[row] =", "sums[row & 3] =", RACE,
+         "several threads write it at once", at={"memory": "argument 1"}),
+    Seed("another block's result without a fence", "last-block-sum", "__threadfence();", "", RACE,
+         "writes what it reads", "all += partial", at={"memory": "argument 1"}),
+    Seed("fence before the result it should publish", "last-block-sum",
+         "partial[blockIdx.x] = mine;\n    __threadfence();",
+         "__threadfence();\n    partial[blockIdx.x] = mine;", RACE, "writes what it reads",
+         "all += partial"),
+    Seed("read-only load of what the kernel writes", "last-block-sum", "all += partial[b]",
+         "all += __ldg(partial + b)", READ_ONLY, "read-only cache",
+         at={"memory": "argument 1", "address": 0}),
+    # --- the kernel stops, or never does ---
+    Seed("endless loop", "total", "half > 0; half >>= 1", "half >= 0; half >>= 1",
+         FaultKind.RUNAWAY, "more than 5000 steps", "part[t] += part",
+         options={"most_steps": 5000}),
+    Seed("assertion", "row-sums", "sum += value;", "assert(value <= 0.0f); sum += value;",
+         FaultKind.ASSERTION, "assert", at={"block": (1, 0, 0), "thread": (82, 0, 0)}),
+    Seed("trap", "row-sums", "sum += value;", "if (value > 0.0f) __trap(); sum += value;",
+         FaultKind.ASSERTION, "stops itself", at={"block": (1, 0, 0), "thread": (82, 0, 0)}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name.replace(" ", "-"))
+def test_mistake_is_named(seed: Seed) -> None:
+    text, line = changed(seed.old, seed.new, seed.nth)
+    sample = cases.BY_NAME[seed.sample]
+    with pytest.raises(ptx.Fault) as caught:
+        sample.run(compiled(text), sample.kernel, seed.case or sample.cases[0], **seed.options)
+    fault = caught.value
+    assert fault.kind is seed.kind
+    assert seed.says in fault.what
+    assert fault.place.source == f"kernels.cu:{line_of(seed.shows, text) if seed.shows else line}"
+    assert {name: getattr(fault, name) for name in seed.at} == seed.at
+
+
+@pytest.mark.parametrize(
+    ("sample", "old", "new"),
+    [
+        ("gram", "columns[tx][k]", "columns[ty][k]"),
+        ("gram", "sum * sum", "sum"),
+        ("gram", "k < TILE; ++k", "k < TILE - 1; ++k"),
+        ("sinkhorn", "sum / target", "sum"),
+        ("sinkhorn", "step < iterations", "step <= iterations"),
+        ("total", "i < n ?", "i < n - 1 ?"),
+        ("total", "half > 0", "half > 1"),
+        ("row-sums", "int step = 16", "int step = 8"),
+        ("row-sums", "value > 0.0f", "value >= 0.0f"),
+        ("count-sketch", "sign[j] * x", "x"),
+        ("signed-root", "copysignf(sqrtf(fabsf(v.w)), v.w)", "sqrtf(fabsf(v.w))"),
+        ("transpose", "row * columns + column]", "row * columns + columns - 1 - column]"),
+        ("last-block-sum", "b < gridDim.x", "b + 1 < gridDim.x"),
+    ],
+)  # fmt: skip
+def test_mistake_without_a_fault_shows_in_the_values(sample: str, old: str, new: str) -> None:
+    text, _ = changed(old, new)
+    try:
+        errors = cases.BY_NAME[sample].errors(compiled(text))
+    except ptx.Fault as fault:
+        pytest.fail(f"meant to give wrong values, not a fault: {fault}")
+    assert max(errors) > 1000
+
+
+# --- faults that need a launch of their own ---
+
+
+def test_overflow_of_a_32_bit_index_at_real_size() -> None:
+    n, d = 65_536, 32
+    piece = "K[((size_t)blockIdx.z * n + i) * n + j]"
+    text, line = changed(piece, "K[(int)((unsigned)i * n + j)]")
+    X, K = ptx.reserve((n, d)), ptx.reserve((n, n))
+    args = [X, K, i32(n), i32(d)]
+    module, tiles = compiled(text), n // 16
+    # The first half of the rows is still right: only a block beyond them shows it.
+    module.launch("squared_gram<float>", (tiles, tiles), (16, 16), args, blocks=[(0, 2047)])
+    with pytest.raises(ptx.Fault, match=f"byte {-(2**33)} of argument 1") as caught:
+        module.launch("squared_gram<float>", (tiles, tiles), (16, 16), args, blocks=[(0, 2048)])
+    fault = caught.value
+    assert fault.kind is OUTSIDE
+    assert fault.place.source == f"kernels.cu:{line}"
+    assert (fault.block, fault.thread, fault.address) == ((0, 2048, 0), (0, 0, 0), -(2**33))
+
+
+def test_unaligned_view_is_misaligned() -> None:
+    x, out = np.ones(65, f32)[1:], ptx.empty(64)
+    with pytest.raises(ptx.Fault, match="16 bytes at an address that is no multiple") as caught:
+        cases.cuda().launch("signed_root", 1, 32, [x, out, i32(16)])
+    fault = caught.value
+    assert fault.kind is FaultKind.MISALIGNED
+    assert (fault.memory, fault.address, fault.thread) == ("argument 0", 0, (0, 0, 0))
+    assert (
+        fault.place.source == f"samples.cu:{line_of('v = row[i];' + chr(10) + '    sum', SOURCE)}"
+    )
+
+
+def test_too_little_dynamic_shared_memory() -> None:
+    k, d = 20, 8
+    bucket, one = np.zeros(d, i32), np.ones(d, f32)
+    args = [one, bucket, one, ptx.empty(k), i32(d), i32(k)]
+    with pytest.raises(ptx.Fault, match="byte 76 of shared memory, which has 76") as caught:
+        cases.cuda().launch("count_sketch", 1, 32, args, shared=4 * (k - 1))
+    assert (caught.value.kind, caught.value.thread) == (OUTSIDE, (19, 0, 0))
+
+
+def test_bucket_given_outside_of_its_range() -> None:
+    k, d = 20, 8
+    bucket, one = np.zeros(d, i32), np.ones(d, f32)
+    bucket[5] = -1
+    args = [one, bucket, one, ptx.empty(k), i32(d), i32(k)]
+    with pytest.raises(ptx.Fault, match="byte -4 of shared memory") as caught:
+        cases.cuda().launch("count_sketch", 1, 32, args, shared=4 * k)
+    assert (caught.value.kind, caught.value.thread) == (OUTSIDE, (5, 0, 0))
+
+
+def test_null_pointer() -> None:
+    args = [np.ones((4, 4), f32), np.uint64(0), i32(4), i32(4)]
+    with pytest.raises(ptx.Fault, match="0x0 is in no array") as caught:
+        cases.cuda().launch("transpose", 1, (16, 16), args)
+    assert (caught.value.kind, caught.value.thread) == (OUTSIDE, (0, 0, 0))
+
+
+def test_write_through_a_const_pointer() -> None:
+    text, line = changed("sum += value;", "sum += value; ((float*)x)[j] = 0.0f;")
+    x = np.ones((1, 32), f32)
+    x.flags.writeable = False
+    with pytest.raises(ptx.Fault, match="writes to argument 0") as caught:
+        compiled(text).launch("row_sums", 1, 32, [x, ptx.empty(1), i32(1), i32(32)])
+    fault = caught.value
+    assert (fault.kind, fault.place.source) == (READ_ONLY, f"kernels.cu:{line}")
+    assert x.all()
+
+
+def test_array_passed_twice_is_one_memory() -> None:
+    shift = "y[threadIdx.x] = x[threadIdx.x + 1];"
+    x = np.arange(33, dtype=f32)
+    launched(shift, "const float* x, float* y", [x, np.zeros(32, f32)])
+    with pytest.raises(ptx.Fault, match="reads what it writes"):
+        launched(shift, "const float* x, float* y", [x, x])
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "says"),
+    [
+        ("__shared__ int s[32]; s[threadIdx.x] = 1; x[threadIdx.x] = s[threadIdx.x ^ 1];", RACE,
+         "writes what it reads"),
+        ("if (threadIdx.x < 16) __syncwarp(); __syncthreads();", MISSING, "never comes"),
+        ("*x = 1;", RACE, "several threads"),
+        ("if (!threadIdx.x) { int a[4]; for (int i = 0; i < 4; ++i) a[i] = x[i]; *x = a[x[5]]; }",
+         OUTSIDE, "byte 36 of local memory, which has 16"),
+        ("__shared__ int s; if (!threadIdx.x) s = 0; __syncthreads(); atomicAdd(&s, 1);"
+         "if (!threadIdx.x) *x = s;", RACE, "writes what it reads"),
+        ("while (((volatile int*)x)[1] != 3);", FaultKind.RUNAWAY, "more than 9999 steps"),
+    ],
+)  # fmt: skip
+def test_small_mistakes(body: str, kind: FaultKind, says: str) -> None:
+    with pytest.raises(ptx.Fault, match=says) as caught:
+        launched(body, "int* x", [np.arange(32, dtype=i32) + 4], most_steps=9999)
+    assert caught.value.kind is kind
+    assert caught.value.place.source == "kernels.cu:2"
+
+
+def test_every_kind_of_fault_is_seeded() -> None:
+    unaligned = FaultKind.MISALIGNED  # has a launch of its own: test_unaligned_view_is_misaligned
+    assert {seed.kind for seed in SEEDS} | {unaligned} == set(FaultKind)
