@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from test_ptx_instructions import DTYPES, lanes, run
 
+from demopool import ptx
+
 LANE = np.arange(32)
 
 # --- loads and stores ---
@@ -173,3 +175,18 @@ def test_compare_and_swap_lets_one_thread_win_each_time(bits: int) -> None:
     run(body, old, cell)
     assert cell.tolist() == [40]
     assert set(old.tolist()) == {40}
+
+
+@pytest.mark.parametrize(("memory", "expected"), [("global", 0.0), ("shared", 3e-39)])
+def test_a_float_atomic_flushes_subnormal_numbers_in_global_memory_only(
+    memory: str, expected: float
+) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    source = """extern "C" __global__ void k(float* x) {
+      __shared__ float s; s = 0; __syncthreads();
+      atomicAdd(MEMORY, 3e-39f); __syncthreads(); if (s != 0) *x = s; }"""
+    where = {"global": "x", "shared": "&s"}[memory]
+    found = np.zeros(1, np.float32)
+    module = ptx.compile(source.replace("MEMORY", where), options=["-ftz=false"])
+    module.launch("k", 1, 1, [found])
+    assert found[0] == np.float32(expected)

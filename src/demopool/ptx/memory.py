@@ -59,12 +59,15 @@ def reserve(shape: int | tuple[int, ...], dtype: Any = np.float32) -> Array:
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """An array to launch with whose content counts as uninitialised: reading it is a fault."""
+    """An array to launch with whose content counts as uninitialised: reading it is a fault.
+
+    In every launch that gets it as such: pass ``np.asarray`` of it on when it has been written.
+    """
     return reserve(shape, dtype).view(Uninitialised)
 
 
 class Uninitialised(np.ndarray):
-    """Marks an argument; what was written to it is an ordinary array afterwards."""
+    """Marks an argument; anything made of it by NumPy is marked too, ``np.asarray`` is not."""
 
 
 def _pages(size: int) -> Array:

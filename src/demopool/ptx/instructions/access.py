@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .. import counting
+from .. import counting, floats
 from ..decode import DTYPES, Decoder, Kind, Read, Step
 from ..faults import FaultKind, Place, UnknownInstruction
 from ..memory import SHARED_START, SLOT_BITS, UNSIGNED, Memory
@@ -56,11 +56,11 @@ class Access(NamedTuple):
         return self.width * self.elements
 
 
-def _access(ins: Instruction, place: Place) -> Access:
+def _access(ins: Instruction, place: Place, also: Collection[str] = ()) -> Access:
     modifiers = set(ins.modifiers)
     for m in modifiers:
         hint = m in _HINTS or m.startswith(("L1_", "L2_", "shared_")) or m == "cache_hint"
-        if not (hint or m in _SPACES or m in _VECTORS or m in BITS or m in _ATOMICS):
+        if not (hint or m in _SPACES or m in _VECTORS or m in BITS or m in also):
             raise UnknownInstruction(f"The modifier .{m} of {ins.text} is not known here.")
     space = next((m for m in ins.modifiers if m in _SPACES or m.startswith("shared_")), "")
     count = next((_VECTORS[m] for m in ins.modifiers if m in _VECTORS), 1)
@@ -143,7 +143,7 @@ _ATOMICS: dict[str, Callable[..., Array] | None] = {
 
 
 def atomic(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    access = _access(ins, place)
+    access = _access(ins, place, _ATOMICS)
     name = next(m for m in ins.modifiers if _ATOMICS.get(m) or m == "cas")
     wants_old = ins.op == "atom"
     address = ins.operands[int(wants_old)]
@@ -152,6 +152,7 @@ def atomic(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     write = decoder.write(ins.operands[0], access.kind) if wants_old else None
     where, dtype = _address(decoder, address), DTYPES[calculable(access.kind, place)]
     function = _ATOMICS[name]
+    flushes = name == "add" and access.kind == "f32"  # in global memory only
 
     def run(frame: Frame, mask: Array) -> None:
         wave = frame.wave
@@ -160,22 +161,35 @@ def atomic(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         for piece in _pieces(wave, access, where(frame), mask, "atomic"):
             view, index = piece.memory.view(access.width).view(dtype), piece.start // access.width
             given = [value[piece.lanes] for value in values]
+            if flushes and piece.memory is not wave.shared:
+                given[0] = floats.flushed(given[0])
             if isinstance(function, np.ufunc) and not wants_old:
                 function.at(view, index, given[0])  # in the order of the lanes
-                continue
-            for turn in _turns(index):
-                old = view[index[turn]]
-                before[piece.lanes[turn]] = old
-                if function is None:
-                    view[index[turn]] = np.where(old == given[0][turn], given[1][turn], old)
-                else:
-                    view[index[turn]] = function(old, given[0][turn])
+            else:
+                before[piece.lanes] = _one_by_one(function, view, index, given)
+            if flushes and piece.memory is not wave.shared:
+                view[index] = floats.flushed(view[index])
         if write is not None:
             write(frame, before, mask)
 
     flops = 1 if dtype.kind == "f" else 0
     is_double = access.kind == "f64"
     return Step(place, Kind.PLAIN, run, flops=flops, is_double=is_double, polls=wants_old)
+
+
+def _one_by_one(
+    function: Callable[..., Array] | None, view: Array, index: Array, given: list[Array]
+) -> Array:
+    """Change words in the order of the lanes (None: compare and swap); what was there before."""
+    before = np.zeros(len(index), view.dtype)
+    for turn in _turns(index):
+        old, value = view[index[turn]], given[0][turn]
+        before[turn] = old
+        if function is None:
+            view[index[turn]] = np.where(old == value, given[1][turn], old)
+        else:
+            view[index[turn]] = function(old, value)
+    return before
 
 
 def _turns(index: Array) -> Iterator[Array]:
