@@ -80,7 +80,7 @@ def describe(
     if "auto" in (backend, *chosen.values()):
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
         if dtype is not None:
-            parameters["dtype"] = dtype
+            parameters["dtype"] = result_dtype(dtype)  # what is worked in
         backend, route = _picked(home, features, descriptor, backend, route, parameters)
         chosen = routes.split(descriptor, route)
     ops = home if backend in ("auto", home.name) else operations_of(backend)

@@ -227,7 +227,9 @@ def _granule(program: Program) -> int:
 
 
 def _numba(value: Any) -> list[Any]:
-    """How Numba passes an array: no owner, sizes, the data, shape and strides."""
+    """How Numba passes an array: no owner, sizes, the data, shape and strides; tuples item by item."""
+    if isinstance(value, tuple):
+        return [part for item in value for part in _numba(item)]
     if not isinstance(value, np.ndarray):
         return [value]
     none = np.uint64(0)
