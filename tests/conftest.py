@@ -44,7 +44,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"  {count} x {reason}")
 
 
-WRITTEN = [name for name in registry.names() if registry.entry(name).capabilities]
+# GPU code executed from its PTX is slow: it is judged cell by cell (test_conformance.py), and has
+# test files of its own.
+WRITTEN = [
+    name
+    for name in registry.names()
+    if registry.entry(name).capabilities and not name.endswith(":ptx")
+]
 
 
 @pytest.fixture(params=WRITTEN)

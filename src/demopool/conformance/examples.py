@@ -52,9 +52,13 @@ class Question:
     entrywise: bool = False
 
 
-def examples(operation: str, route: str, *, quick: bool = False) -> Iterator[Example]:
-    """All examples inside the route's domain."""
+def examples(
+    operation: str, route: str, *, quick: bool = False, emulated: bool = False
+) -> Iterator[Example]:
+    """All examples inside the route's domain; fewer and smaller ones if asked."""
     names = features.QUICK if quick else features.NAMES
+    if emulated:
+        names = features.emulated(operation)
     known = find(operation, route)
     assert not isinstance(known, str)
     for example in (*map(Example, names), *_VARIATIONS[operation]):

@@ -147,6 +147,20 @@ BEYOND_BLOCKS = {
 }
 """Larger than the blocks in which implementations work, for the operations that have them."""
 QUICK = tuple(name for name in NAMES if name not in _LARGE)
+_EMULATED = (
+    *("n=1", "d=1", "n<d", "n>d", "mixed norms", "batch of 0", "several leading axes"),
+    *("strided", "zero rows", "scaled by 1e-12", "scaled by 1e12", "orthogonal faint rows"),
+)
+_EMULATED_ROOTS = (
+    *("n<d", "n>d", "batch of 0", "several leading axes", "zero rows", "scaled by 1e12"),
+)
+
+
+def emulated(operation: str) -> tuple[str, ...]:
+    """For GPU code whose PTX is executed on the CPU, some thousand times slower than on a GPU;
+    roots are up to 111 products in a row."""
+    return _EMULATED_ROOTS if "power" in operation else _EMULATED
+
 
 _SCALES = {"scaled by 1e-12": 1e-12, "scaled by 1e12": 1e12}
 

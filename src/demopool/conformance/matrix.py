@@ -64,6 +64,8 @@ def check(
 ) -> list[Cell]:
     """Judge backends (all usable ones by default) against the reference.
 
+    GPU code executed from its PTX (``numba:ptx``) takes minutes, and is judged when it is named.
+
     A backend asked for by name, or required by the environment, must be there; holes in the
     capability table are rows of their own with the reason. ``threads`` limits those of BLAS while
     it runs (in the whole process); None leaves them alone.
@@ -74,7 +76,8 @@ def check(
         validated(operation=operation)
     for backend in (*backends, *registry.required()):
         registry.demand(backend)
-    chosen = tuple(dict.fromkeys(backends)) or registry.available()
+    usable = tuple(name for name in registry.available() if not name.endswith(":ptx"))
+    chosen = tuple(dict.fromkeys(backends)) or usable
     rows = [
         (row, dtype)
         for row in capabilities.table(chosen)

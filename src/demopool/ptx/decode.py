@@ -152,7 +152,7 @@ class Decoder:
     def numbers(self, operands: tuple[Operand, ...]) -> tuple[int, ...]:
         """Of the registers in operands."""
         found: list[int] = []
-        for operand in operands:
+        for operand in map(self._named, operands):
             if isinstance(operand, Vector):
                 found += self.numbers(operand.items)
             elif isinstance(operand, Address):
@@ -163,6 +163,7 @@ class Decoder:
 
     def read(self, operand: Operand, kind: str) -> Read:
         """The value of an operand as a type."""
+        operand = self._named(operand)
         if isinstance(operand, Register):
             return self._read_register(operand, kind)
         if isinstance(operand, Immediate):
@@ -197,6 +198,7 @@ class Decoder:
 
     def write(self, operand: Operand, kind: str) -> Write:
         """Store a value of a type; narrower values are extended."""
+        operand = self._named(operand)
         if isinstance(operand, Symbol) and operand.name == "_":
             return lambda frame, value, mask: None
         if not isinstance(operand, Register):
@@ -220,6 +222,12 @@ class Decoder:
             frame.set(i, value.astype(extended).view(wide), mask)
 
         return extend
+
+    def _named(self, operand: Operand) -> Operand:
+        """Registers of inline assembly need not begin with a percent sign."""
+        if isinstance(operand, Symbol) and operand.name in self.index:
+            return Register(operand.name)
+        return operand
 
     def parts(self, operand: Operand) -> tuple[Operand, ...]:
         """The registers of a vector, or the one there is."""

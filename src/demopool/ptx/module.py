@@ -223,11 +223,11 @@ def _granule(program: Program) -> int:
         for ins in function.code
         if ins.op in ("ld", "st", "atom", "red") and "param" not in ins.modifiers
     ]
-    return min([4, *(w for w in widths if w)])
+    return min([8, *(w for w in widths if w)])
 
 
 def _numba(value: Any) -> list[Any]:
-    """How Numba passes an array: no owner, sizes, the data, shape and strides; tuples item by item."""
+    """How Numba passes an array: no owner, sizes, data, shape and strides; tuples item by item."""
     if isinstance(value, tuple):
         return [part for item in value for part in _numba(item)]
     if not isinstance(value, np.ndarray):

@@ -1,0 +1,85 @@
+"""numba:cuda, our own kernels on a GPU, and numba:ptx, the same kernels executed on the CPU.
+
+This imports neither Numba nor a compiler, and probing creates no CUDA context.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from demopool.contract import Capability, Implementation, Probe, Specification
+from demopool.measurement.fingerprint import processor
+from demopool.measurement.gpu import gpus
+from demopool.routes import ROUTES, Route
+from demopool.vocabulary import State
+
+_INSTALL = {
+    "cuda": "pip install 'demopool[cuda13]'",
+    "ptx": "pip install 'demopool[gpu-proof]'",
+}
+_HERE = {
+    *(("weights", "dense"), ("weights", "matrix-free"), ("pool", "direct")),
+    *(("pool_sketch", "moment"), ("normalize", "direct")),
+    *(("power", root) for root in ("newton-schulz", "polar")),
+    *(("matrix_power", root) for root in ("newton-schulz", "polar")),
+    *(("power_sketch", f"{root}+moment") for root in ("newton-schulz", "polar")),
+}
+
+
+def _capability(route: Route) -> Capability:
+    if (route.operation, route.name) in _HERE:
+        return Capability(route.operation, route.name, route.orders)
+    return Capability(route.operation, route.name, route.orders, reason=_why_not(route.name))
+
+
+def _why_not(route: str) -> str:
+    if "fft" in route:
+        return "Numba has no Fourier transform on CUDA"
+    if route.startswith("newton"):
+        return "Numba has no inverse on CUDA"
+    return "Numba has no eigen-solver and no SVD on CUDA"
+
+
+def _probe(device: str) -> Probe:
+    """Without importing Numba, and for CUDA without touching a GPU: through NVML."""
+    needed = ("numba", "numba-cuda", *(("cuda-pathfinder",) if device == "ptx" else ()))
+    try:
+        versions = {name: version(name) for name in needed}
+    except PackageNotFoundError as missing:
+        reason = f"{missing.name} is not installed"
+        return Probe(State.UNAVAILABLE, reason=reason, install=_INSTALL[device])
+    if device == "ptx":
+        return Probe(State.OK, device=f"PTX on {processor()}", versions=versions)
+    visible = gpus()
+    if not visible:
+        reason = "no GPU can be seen (NVML: driver, CUDA_VISIBLE_DEVICES, nvidia-ml-py)"
+        return Probe(State.UNAVAILABLE, versions=versions, reason=reason)
+    return Probe(State.OK, device=str(visible[0]["name"]), versions=versions)
+
+
+def _recognise(array: Any) -> str | None:
+    """Numba's own device arrays; those of other libraries belong to them unless we are named."""
+    module: Any = sys.modules.get("numba.cuda.cudadrv.devicearray")
+    if module is not None and module.is_cuda_ndarray(array):
+        return "cuda"
+    return None
+
+
+def _load(device: str) -> Implementation:
+    from . import implementation
+
+    if device == "ptx":
+        return implementation.NumbaPtxImplementation()
+    return implementation.NumbaCudaImplementation()
+
+
+SPECIFICATION = Specification(
+    library="numba",
+    devices=("cuda", "ptx"),
+    probe=_probe,
+    capabilities=tuple(_capability(route) for route in ROUTES),
+    load=_load,
+    recognise=_recognise,
+)

@@ -1,0 +1,56 @@
+"""Arrays of a device as kernels want them: contiguous, with one leading axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import kernels, launch
+from .launch import Launcher
+
+Array = Any
+
+
+def flat(array: Array) -> Array:
+    """One axis."""
+    return array.reshape(int(np.prod(array.shape)))
+
+
+def images(array: Array, axes: int) -> Array:
+    """All leading axes as one; ``axes`` are those of an image."""
+    shape = array.shape
+    leading = int(np.prod(shape[: len(shape) - axes]))
+    return array.reshape((leading, *shape[len(shape) - axes :]))
+
+
+def in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
+    """A copy whose largest value in every image is near 1, and the exponents of the scale."""
+    count = X.shape[0]
+    values = int(np.prod(X.shape[1:]))
+    exponents = on.full((count,), np.int32)
+    out = on.empty(X.shape, X.dtype)
+    if count and values:
+        two = X.reshape((count, values))
+        magnitude = largest(on, two)
+        target = out.reshape((count, values))
+        on.run(kernels.scaled, launch.flat(count * values), two, magnitude, target, exponents)
+    return out, exponents
+
+
+def largest(on: Launcher, V: Array) -> Array:
+    """max |v| of every row of a matrix."""
+    found = on.full((V.shape[0],), V.dtype)
+    chunks = launch.chunks(V.shape[1])
+    shape = launch.Shape(V.shape[0] * chunks, (kernels.BLOCK,))
+    on.run(kernels.largest, shape, V, found, np.int32(chunks))
+    return found
+
+
+def copied(on: Launcher, array: Array, dtype: Any = None) -> Array:
+    """In memory of its own, contiguous; in another dtype if one is given."""
+    out = on.empty(array.shape, dtype or array.dtype)
+    count = int(np.prod(array.shape))
+    if count:
+        on.run(kernels.copied, launch.flat(count), array, flat(out))
+    return out

@@ -1,0 +1,38 @@
+"""Pooling and the final normalisation on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import arrays, kernels, launch
+from .arrays import Array
+from .launch import Launcher
+
+
+def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
+    """``X^T diag(a) X``, or ``sum_i a_i x_i`` for order 1."""
+    images, _, d = X.shape
+    weights = on.empty((images, 0), X.dtype) if a is None else a
+    if order == 1:
+        out = on.empty((images, d), X.dtype)
+        blocks, shape = launch.columns(images, d)
+        on.run(kernels.weighted_sum, shape, X, weights, out, np.int32(blocks))
+        return out
+    A = on.empty((images, d, d), X.dtype)
+    count = launch.triangle(d)
+    on.run(kernels.outer, launch.products(images * count), X, weights, A, np.int32(count))
+    return A
+
+
+def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
+    """Signed square root and l2 norm, or l2 alone, of every row of a matrix."""
+    count, values = V.shape
+    power = np.int32(1 if kind == "signed-sqrt-l2" else 2)
+    magnitude = arrays.largest(on, V)
+    sums = on.full((count,), V.dtype)
+    chunks = launch.chunks(values)
+    shape = launch.Shape(count * chunks, (kernels.BLOCK,))
+    on.run(kernels.power_sums, shape, V, magnitude, sums, np.int32(chunks), power)
+    out = on.empty(V.shape, V.dtype)
+    on.run(kernels.normalized, launch.flat(count * values), V, magnitude, sums, out, power)
+    return out

@@ -1,0 +1,94 @@
+"""Gamma-democratic weights on a GPU; ``demopool.reference.weights`` has the mathematics."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import arrays, kernels, launch
+from .arrays import Array
+from .launch import Launcher
+
+
+def dense(
+    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """K in memory, made once with its row sums; then a pass over it for each iteration but the
+    first, or all of them in shared memory where K fits."""
+    images, n, _ = X.shape
+    dtype = X.dtype
+    X, exponents = arrays.in_range(on, X)
+    K = on.empty((images, n, n), dtype)
+    sums = on.full((images, n), dtype)
+    count = launch.triangle(n)
+    kind = np.int32(kernels.SQUARE if order == 2 else kernels.RECTIFY)
+    on.run(kernels.gram, launch.products(images * count), X, K, sums, np.int32(count), kind)
+    a, targets = _start(on, sums, gamma, tau, iterations)
+    size = dtype.itemsize
+    if iterations > 1 and launch.small_image_bytes(n, size) <= launch.SHARED_BYTES:
+        shape = launch.Shape(images, (kernels.BLOCK,), launch.small_image_bytes(n, size))
+        on.run(kernels.small_image, shape, K, targets, a, dtype.type(tau), np.int32(iterations))
+    else:
+        other = on.empty((images, n), dtype)
+        blocks, shape = launch.rows(images, n)
+        for _ in range(iterations - 1):
+            on.run(kernels.step, shape, K, targets, a, other, dtype.type(tau), np.int32(blocks))
+            a, other = other, a
+    return _restored(on, a, exponents, gamma, tau, iterations, order)
+
+
+def matrix_free(
+    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``."""
+    images, n, d = X.shape
+    dtype = X.dtype
+    X, exponents = arrays.in_range(on, X)
+    M = on.empty((images, d, d), dtype)
+    sums = _kernel_times(on, X, on.empty((images, 0), dtype), M)
+    a, targets = _start(on, sums, gamma, tau, iterations)
+    for _ in range(iterations - 1):
+        forms = _kernel_times(on, X, a, M)
+        flat = (arrays.flat(forms), arrays.flat(targets), arrays.flat(a))
+        on.run(kernels.update, launch.flat(images * n), *flat, dtype.type(tau))
+    return _restored(on, a, exponents, gamma, tau, iterations, order)
+
+
+def _kernel_times(on: Launcher, X: Array, v: Array, M: Array) -> Array:
+    """K v; v without columns stands for ones."""
+    images, n, d = X.shape
+    count = launch.triangle(d)
+    on.run(kernels.outer, launch.products(images * count), X, v, M, np.int32(count))
+    forms = on.full((images, n), X.dtype)
+    down, across = launch.tiles(n), launch.tiles(d)
+    shape = launch.products(images * down * across)
+    on.run(kernels.row_forms, shape, X, M, forms, np.int32(down), np.int32(across))
+    return forms
+
+
+def _start(
+    on: Launcher, sums: Array, gamma: float, tau: float, iterations: int
+) -> tuple[Array, Array]:
+    """The weights after the first iteration, and the targets."""
+    a, targets = on.empty(sums.shape, sums.dtype), on.empty(sums.shape, sums.dtype)
+    number = sums.dtype.type
+    flat = (arrays.flat(sums), arrays.flat(targets), arrays.flat(a))
+    shape = launch.flat(sums.shape[0] * sums.shape[1])
+    on.run(kernels.first_step, shape, *flat, number(gamma), number(tau), np.int32(iterations))
+    return a, targets
+
+
+def _restored(
+    on: Launcher,
+    a: Array,
+    exponents: Array,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+) -> Array:
+    """With the scale of the features put back (``shared/scaling.py`` has the law)."""
+    power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
+    if power:
+        shape = launch.flat(a.shape[0] * a.shape[1])
+        on.run(kernels.restored, shape, a, exponents, a.dtype.type(power))
+    return a
