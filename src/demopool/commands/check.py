@@ -57,9 +57,10 @@ def check(
     """Judge every operation and route against the float64 reference.
 
     Without BACKEND: everything usable on this machine, but for GPU code executed on the CPU
-    (numba:ptx), which takes minutes and is named when it is wanted. Each cell shows the worst error beside the
-    tolerance it was allowed; both are relative to the result, and the tolerance is derived from
-    dtype, sizes and exponent. Exit code 1 if anything is wrong, or a named backend is absent.
+    (numba:ptx), which takes minutes and is named when it is wanted. Each cell shows the worst error
+    beside the tolerance it was allowed; both are relative to the result, and the tolerance is
+    derived from dtype, sizes and exponent. Exit code 1 if anything is wrong, or a named backend is
+    absent.
 
     \b
     demopool check                                       this machine
