@@ -98,10 +98,11 @@ class Step:
 
 
 class Decoder:
-    """Readers and writers for the operands of one function."""
+    """Readers and writers for the operands of one function, by the name its author knows it by."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, name: str = "") -> None:
         self.function = function
+        self._name = name or function.name
         self.index = {name: i for i, name in enumerate(function.registers)}
 
     def steps(self) -> list[Step]:
@@ -110,7 +111,7 @@ class Decoder:
     def _step(self, ins: Instruction) -> Step:
         from . import instructions
 
-        place = Place(self.function.name, ins.line, ins.text, ins.source)
+        place = Place(self._name, ins.line, ins.text, ins.source)
         builder = instructions.TABLE.get(ins.op)
         if builder is None:
             raise UnknownInstruction(f"The instruction {ins.op} is not known here ({place}).")

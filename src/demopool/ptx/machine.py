@@ -59,8 +59,9 @@ class Functions:
     An instruction nobody knows is an error only for those who use it.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, names: dict[str, str]) -> None:
         self._program = program
+        self._names = {lowered: name for name, lowered in names.items()}
         self._decoded: dict[str, Decoded] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -72,7 +73,8 @@ class Functions:
             sizes = [
                 0 if kind == "pred" else BITS[kind] // 8 for kind in function.registers.values()
             ]
-            self._decoded[name] = Decoded(function, Decoder(function).steps(), sizes)
+            steps = Decoder(function, self._names.get(name, "")).steps()
+            self._decoded[name] = Decoded(function, steps, sizes)
         return self._decoded[name]
 
 

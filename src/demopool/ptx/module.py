@@ -43,7 +43,7 @@ class Module:
 
     @cached_property
     def functions(self) -> Functions:
-        return Functions(self.program)
+        return Functions(self.program, self.names)
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -60,6 +60,12 @@ class Module:
             available = ", ".join([*self.names, *known]) or "none"
             raise LaunchError(f"There is no kernel {name!r} in this module; it has: {available}.")
         return self.program.functions[wanted]
+
+    def name_of(self, function: Function) -> str:
+        """As its author wrote it, where that is known."""
+        return next(
+            (n for n, lowered in self.names.items() if lowered == function.name), function.name
+        )
 
     def launch(
         self,
@@ -145,7 +151,7 @@ class Module:
         params = function.params
         if len(flat) != len(params):
             raise LaunchError(
-                f"{function.name} takes {len(params)} arguments, {len(flat)} were given"
+                f"{self.name_of(function)} takes {len(params)} arguments, {len(flat)} were given"
                 + (" (arrays count with their shape and strides)." if self.numba else ".")
             )
         data, offsets = b"", {}

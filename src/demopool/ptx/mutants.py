@@ -82,7 +82,10 @@ def mutants(module: Module, kernel: str = "", count: int = 50, seed: int = 0) ->
     for i in rng.permutation(len(possible))[:count]:
         at, changed, what = possible[i]
         yield Mutant(
-            _with(module, function.name, at, changed), function.name, function.code[at].line, what
+            _with(module, function.name, at, changed),
+            module.name_of(function),
+            function.code[at].line,
+            what,
         )
 
 
