@@ -47,6 +47,13 @@ def _positive(*shape: int, dtype: Any) -> Any:
     return np.abs(_random(*shape, dtype=dtype)) + dtype(0.1)
 
 
+def _spread(count: int, *, dtype: Any) -> Any:
+    """Positive numbers of all magnitudes, subnormal ones among them, and a zero."""
+    found = np.logspace(-42, 37, count).astype(dtype)
+    found[count // 2] = 0
+    return found
+
+
 def _zeros(*shape: int, dtype: Any) -> Any:
     return np.zeros(shape, dtype)
 
@@ -65,7 +72,9 @@ def _gram(dtype: Any, z: Sizes = EVEN) -> Launch:
 def _step(dtype: Any, z: Sizes = EVEN) -> Launch:
     blocks, shape = launch.rows(z.images, z.n)
     K_ = _positive(z.images, z.n, z.n, dtype=dtype)
-    targets, a = _positive(z.images, z.n, dtype=dtype), _positive(z.images, z.n, dtype=dtype)
+    targets = _spread(z.images * z.n, dtype=dtype).reshape(z.images, z.n) + dtype(1e-44)
+    a = _positive(z.images, z.n, dtype=dtype)
+    a[:, 2:5] = 0
     out = _zeros(z.images, z.n, dtype=dtype)
     return kernels.step, shape, (K_, targets, a, out, dtype(0.5), i32(blocks))
 
@@ -136,30 +145,35 @@ def _power_sums(dtype: Any, z: Sizes = EVEN) -> Launch:
 def _normalized(dtype: Any, z: Sizes = EVEN) -> Launch:
     V, magnitude = _random(z.images, 100 * z.n // 10, dtype=dtype), _positive(z.images, dtype=dtype)
     sums, out = _positive(z.images, dtype=dtype), _zeros(z.images, 100 * z.n // 10, dtype=dtype)
-    return kernels.normalized, launch.flat(V.size), (V, magnitude, sums, out, i32(1))
+    blocks, shape = launch.per_image(*V.shape)
+    return kernels.normalized, shape, (V, magnitude, sums, out, i32(1), i32(blocks))
 
 
 def _scaled(dtype: Any, z: Sizes = EVEN) -> Launch:
     X, magnitude = _random(z.images, 100 * z.n // 10, dtype=dtype), _positive(z.images, dtype=dtype)
     out, exponents = _zeros(z.images, 100 * z.n // 10, dtype=dtype), np.zeros(z.images, np.int32)
-    return kernels.scaled, launch.flat(X.size), (X, magnitude, out, exponents)
+    blocks, shape = launch.per_image(*X.shape)
+    return kernels.scaled, shape, (X, magnitude, out, exponents, i32(blocks))
 
 
 def _first_step(dtype: Any, z: Sizes = EVEN) -> Launch:
-    sums = _positive(z.images * z.n, dtype=dtype)
+    sums = _spread(z.images * z.n, dtype=dtype)
     targets, a = np.zeros_like(sums), np.zeros_like(sums)
     numbers = (dtype(0.5), dtype(0.5), i32(10))
     return kernels.first_step, launch.flat(sums.size), (sums, targets, a, *numbers)
 
 
 def _update(dtype: Any, z: Sizes = EVEN) -> Launch:
-    forms, targets, a = (_positive(z.images * z.n, dtype=dtype) for _ in range(3))
+    forms, a = _spread(z.images * z.n, dtype=dtype), _positive(z.images * z.n, dtype=dtype)
+    targets = _positive(z.images * z.n, dtype=dtype)
+    a[3:6] = 0
     return kernels.update, launch.flat(a.size), (forms, targets, a, dtype(0.5))
 
 
 def _restored(dtype: Any, z: Sizes = EVEN) -> Launch:
     a, exponents = _positive(z.images, z.n, dtype=dtype), np.arange(z.images).astype(np.int32)
-    return kernels.restored, launch.flat(a.size), (a, exponents, dtype(0.9))
+    blocks, shape = launch.per_image(*a.shape)
+    return kernels.restored, shape, (a, exponents, dtype(0.9), i32(blocks))
 
 
 def _moments(dtype: Any, z: Sizes = EVEN) -> Launch:

@@ -34,7 +34,8 @@ def in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
         two = X.reshape((count, values))
         magnitude = largest(on, two)
         target = out.reshape((count, values))
-        on.run(kernels.scaled, launch.flat(count * values), two, magnitude, target, exponents)
+        blocks, shape = launch.per_image(count, values)
+        on.run(kernels.scaled, shape, two, magnitude, target, exponents, np.int32(blocks))
     return out, exponents
 
 

@@ -51,6 +51,13 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 @cuda.jit(device=True, inline="always")
+def _place(blocks: Any) -> Any:
+    """The image of a block, and the position in it of a thread, if ``blocks`` share an image."""
+    j = uint32(_remainder(cuda.blockIdx.x, blocks) * BLOCK + cuda.threadIdx.x)
+    return _quotient(cuda.blockIdx.x, blocks), j
+
+
+@cuda.jit(device=True, inline="always")
 def _sum_of_half_warp(value: Any) -> Any:
     """Over the 16 threads of a tile's row."""
     for step in (8, 4, 2, 1):
@@ -190,16 +197,13 @@ def largest(V: Any, out: Any, chunks: Any) -> None:
         cuda.atomic.max(out, image, found)
 
 
-def scaled(X: Any, magnitude: Any, out: Any, exponents: Any) -> None:
+def scaled(X: Any, magnitude: Any, out: Any, exponents: Any, blocks: Any) -> None:
     """Every image times the power of two that brings its largest value to between 1/2 and 1.
 
-    ``X`` and ``out`` are (images, values); the power is 2^-exponent.
+    ``X`` and ``out`` are (images, values), ``blocks`` share an image; the power is 2^-exponent.
     """
-    i = _position()
-    width = uint64(X.shape[1])
-    image = i // width
-    if image < uint64(X.shape[0]):
-        j = i - image * width
+    image, j = _place(blocks)
+    if j < uint32(X.shape[1]):
         exponent = 0
         if magnitude[image] > 0:
             exponent = math.frexp(magnitude[image])[1]
@@ -357,14 +361,11 @@ def update(forms: Any, targets: Any, a: Any, tau: Any) -> None:
             a[i] = weight * math.pow(weight * forms[i] / targets[i], -tau)
 
 
-def restored(a: Any, exponents: Any, power: Any) -> None:
+def restored(a: Any, exponents: Any, power: Any, blocks: Any) -> None:
     """The weights of features that were scaled by 2^-exponent: times 2^(-exponent power)."""
-    i = _position()
-    n = uint64(a.shape[1])
-    image = i // n
-    if image < uint64(a.shape[0]):
-        factor = math.pow(a.dtype.type(2), -a.dtype.type(exponents[image]) * power)
-        a[image, i - image * n] *= factor
+    image, i = _place(blocks)
+    if i < uint32(a.shape[1]):
+        a[image, i] *= math.exp2(-a.dtype.type(exponents[image]) * power)
 
 
 # --- pooling ---
@@ -446,13 +447,10 @@ def power_sums(V: Any, magnitude: Any, sums: Any, chunks: Any, power: Any) -> No
         cuda.atomic.add(sums, image, total)
 
 
-def normalized(V: Any, magnitude: Any, sums: Any, out: Any, power: Any) -> None:
-    """sign(v) sqrt(|v|), or v, over its norm; zeros stay zeros."""
-    i = _position()
-    width = uint64(V.shape[1])
-    image = i // width
-    if image < uint64(V.shape[0]):
-        j = i - image * width
+def normalized(V: Any, magnitude: Any, sums: Any, out: Any, power: Any, blocks: Any) -> None:
+    """sign(v) sqrt(|v|), or v, over its norm; zeros stay zeros. ``blocks`` share an image."""
+    image, j = _place(blocks)
+    if j < uint32(V.shape[1]):
         value, scale = V[image, j], magnitude[image]
         found = V.dtype.type(0)
         if scale > 0:
@@ -588,30 +586,29 @@ def bounds(traces: Any, squares: Any, d: Any, eps: Any, out: Any) -> None:
         out[image] = math.sqrt(bound) if bound > 0 else one
 
 
-def start(A: Any, square: Any, bound: Any, Y: Any, Z: Any, a: Any, b: Any) -> None:
-    """Z = a I + (b / bound) A, Y = (a / bound) A + (b / bound^2) A^2."""
-    i = _position()
-    d = uint64(A.shape[1])
-    row = i // d  # of all matrices
-    image = row // d
-    if image < uint64(A.shape[0]):
-        p, q = row - image * d, i - row * d
+def start(
+    A: Any, square: Any, bound: Any, Y: Any, Z: Any, of: tuple[Any, Any], blocks: Any
+) -> None:
+    """Z = a I + (b / bound) A, Y = (a / bound) A + (b / bound^2) A^2; ``blocks`` share a matrix."""
+    image, i = _place(blocks)
+    d = uint32(A.shape[1])
+    a, b = of
+    if i < uint32(d * d):
+        p, q = _quotient(i, d), _remainder(i, d)
         value, limit = A[image, p, q], bound[image]
         Y[image, p, q] = (a * value + b / limit * square[image, p, q]) / limit
         other = b / limit * value
         Z[image, p, q] = other + a if p == q else other
 
 
-def finish(Y: Any, bound: Any, exponents: Any, root_of_two: Any, out: Any) -> None:
-    """Times sqrt(bound 2^exponent), and symmetric again."""
-    i = _position()
-    d = uint64(Y.shape[1])
-    row = i // d
-    image = row // d
-    if image < uint64(Y.shape[0]):
+def finish(Y: Any, bound: Any, exponents: Any, root_of_two: Any, out: Any, blocks: Any) -> None:
+    """Times sqrt(bound 2^exponent), and symmetric again; ``blocks`` share a matrix."""
+    image, i = _place(blocks)
+    d = uint32(Y.shape[1])
+    if i < uint32(d * d):
         exponent = exponents[image]
         factor = math.ldexp(math.sqrt(bound[image]), exponent >> 1) * Y.dtype.type(0.5)
         if exponent & 1:
             factor *= root_of_two
-        p, q = row - image * d, i - row * d
+        p, q = _quotient(i, d), _remainder(i, d)
         out[image, p, q] = (Y[image, p, q] + Y[image, q, p]) * factor

@@ -41,6 +41,12 @@ def flat(values: int) -> Shape:
     return Shape(-(-values // BLOCK), (BLOCK,))
 
 
+def per_image(images: int, values: int) -> tuple[int, Shape]:
+    """A thread for every value of every image: blocks of an image, and the launch."""
+    blocks = -(-values // BLOCK)
+    return blocks, Shape(images * blocks, (BLOCK,))
+
+
 def tiles(size: int) -> int:
     """Along one side of a matrix."""
     return -(-size // TILE)

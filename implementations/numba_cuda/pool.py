@@ -34,5 +34,6 @@ def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
     shape = launch.Shape(count * chunks, (kernels.BLOCK,))
     on.run(kernels.power_sums, shape, V, magnitude, sums, np.int32(chunks), power)
     out = on.empty(V.shape, V.dtype)
-    on.run(kernels.normalized, launch.flat(count * values), V, magnitude, sums, out, power)
+    blocks, shape = launch.per_image(count, values)
+    on.run(kernels.normalized, shape, V, magnitude, sums, out, power, np.int32(blocks))
     return out

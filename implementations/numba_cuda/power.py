@@ -38,8 +38,9 @@ def _coupled(on: Launcher, A: Array, polynomials: roots.Polynomials) -> Array:
     square = _product(on, A, A)
     bound = _spectrum_bound(on, square)
     Y, Z = on.empty(A.shape, dtype), on.empty(A.shape, dtype)
-    a, b, _ = (dtype.type(value) for value in polynomials[0])
-    on.run(kernels.start, launch.flat(images * d * d), A, square, bound, Y, Z, a, b)
+    blocks, shape = launch.per_image(images, d * d)
+    numbers = tuple(dtype.type(value) for value in polynomials[0][:2])
+    on.run(kernels.start, shape, A, square, bound, Y, Z, numbers, np.int32(blocks))
     for step, (a, b, c) in enumerate(polynomials[1:], start=2):
         if c:
             M = _product(on, Z, Y)
@@ -50,7 +51,7 @@ def _coupled(on: Launcher, A: Array, polynomials: roots.Polynomials) -> Array:
         if step < len(polynomials):  # nobody reads the last Z
             Z = _product(on, h, Z)
     out, two = on.empty(A.shape, dtype), dtype.type(np.sqrt(2))
-    on.run(kernels.finish, launch.flat(images * d * d), Y, bound, exponents, two, out)
+    on.run(kernels.finish, shape, Y, bound, exponents, two, out, np.int32(blocks))
     return out
 
 

@@ -89,6 +89,6 @@ def _restored(
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
     power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
     if power:
-        shape = launch.flat(a.shape[0] * a.shape[1])
-        on.run(kernels.restored, shape, a, exponents, a.dtype.type(power))
+        blocks, shape = launch.per_image(*a.shape)
+        on.run(kernels.restored, shape, a, exponents, a.dtype.type(power), np.int32(blocks))
     return a
