@@ -271,7 +271,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: str) -> Array:
             value = Fraction(a) * Fraction(b) + Fraction(c)
             # A zero has a sign.
             return value or float(_cancelled(np.array(a * b + c), a * b, c, mode))
-        return a * b + c
+        return c if isfinite(a) and isfinite(b) else a * b + c  # the product itself is finite
 
     return _repaired(found, unsafe, exact, mode, a, b, c)
 
