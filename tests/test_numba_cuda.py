@@ -82,7 +82,7 @@ def test_the_row_of_a_tile_is_found_up_to_1024_rows_of_tiles() -> None:
     def rows_of(tiles: Any, out: Any) -> None:
         i = cuda.grid(1)
         if i < tiles.shape[0]:
-            out[i] = kernels._triangle_row(tiles[i])
+            out[i] = kernels.triangle_row(tiles[i])
 
     rows = np.unique(np.r_[0:40, 500:520, 1000:1024])
     tiles = np.concatenate([rows * (rows + 1) // 2, (rows + 1) * (rows + 2) // 2 - 1])

@@ -163,6 +163,28 @@ def _first_step(dtype: Any, z: Sizes = EVEN) -> Launch:
     return kernels.first_step, launch.flat(sums.size), (sums, targets, a, *numbers)
 
 
+def _squared_norms(dtype: Any, z: Sizes = EVEN) -> Launch:
+    blocks, shape = launch.rows(z.images, z.n)
+    X, norms = _random(z.images, z.n, z.d, dtype=dtype), _zeros(z.images, z.n, dtype=dtype)
+    return kernels.squared_norms, shape, (X, norms, _zeros(z.images, dtype=dtype), i32(blocks))
+
+
+def _doubtful_rows(dtype: Any, z: Sizes = EVEN) -> Launch:
+    blocks, shape = launch.per_image(z.images, z.n)
+    sums, norms = (_positive(z.images, z.n + i, dtype=dtype)[:, : z.n].copy() for i in range(2))
+    norms[:, 3] = 0
+    out = np.full((z.images, z.n), -1, np.int32)
+    args = (sums, norms, _positive(z.images, dtype=dtype), dtype(1.0), out, i32(blocks))
+    return kernels.doubtful_rows, shape, args
+
+
+def _exact_rows(dtype: Any, z: Sizes = EVEN) -> Launch:
+    X, v = _random(z.images, z.n, z.d, dtype=dtype), _positive(z.images, z.n, dtype=dtype)
+    doubtful = (np.arange(z.images * z.n).reshape(z.images, z.n) % 5 < 3).astype(np.int32)
+    args = (X, doubtful, v, _zeros(z.images, z.n, dtype=dtype))
+    return kernels.exact_rows, Shape(z.images * z.n, (kernels.BLOCK,)), args
+
+
 def _update(dtype: Any, z: Sizes = EVEN) -> Launch:
     forms, a = _spread(z.images * z.n, dtype=dtype), _positive(z.images * z.n, dtype=dtype)
     targets = _positive(z.images * z.n, dtype=dtype)
@@ -197,6 +219,9 @@ LAUNCHES: dict[str, Callable[..., Launch]] = {
     "normalized": _normalized,
     "scaled": _scaled,
     "first_step": _first_step,
+    "squared_norms": _squared_norms,
+    "doubtful_rows": _doubtful_rows,
+    "exact_rows": _exact_rows,
     "update": _update,
     "restored": _restored,
     "moments": _moments,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from demopool.implementations.shared.democratic import ALIGNED
 
 from . import arrays, kernels, launch
 from .arrays import Array
@@ -39,22 +40,26 @@ def dense(
 def matrix_free(
     on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
 ) -> Array:
-    """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``."""
+    """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, and entry by entry for the rows
+    where that is a difference of large numbers (``shared/democratic.py`` says which)."""
     images, n, d = X.shape
     dtype = X.dtype
     X, exponents = arrays.in_range(on, X)
-    M = on.empty((images, d, d), dtype)
-    sums = _kernel_times(on, X, on.empty((images, 0), dtype), M)
+    M, ones = on.empty((images, d, d), dtype), on.empty((images, 0), dtype)
+    sums = _by_moment(on, X, ones, M)
+    doubtful = _doubtful(on, X, sums)
+    _mend(on, X, doubtful, ones, sums)
     a, targets = _start(on, sums, gamma, tau, iterations)
     for _ in range(iterations - 1):
-        forms = _kernel_times(on, X, a, M)
+        forms = _by_moment(on, X, a, M)
+        _mend(on, X, doubtful, a, forms)
         flat = (arrays.flat(forms), arrays.flat(targets), arrays.flat(a))
         on.run(kernels.update, launch.flat(images * n), *flat, dtype.type(tau))
     return _restored(on, a, exponents, gamma, tau, iterations, order)
 
 
-def _kernel_times(on: Launcher, X: Array, v: Array, M: Array) -> Array:
-    """K v; v without columns stands for ones."""
+def _by_moment(on: Launcher, X: Array, v: Array, M: Array) -> Array:
+    """K v; v without columns stands for ones. ``M`` is written to."""
     images, n, d = X.shape
     count = launch.triangle(d)
     on.run(kernels.outer, launch.products(images * count), X, v, M, np.int32(count))
@@ -63,6 +68,24 @@ def _kernel_times(on: Launcher, X: Array, v: Array, M: Array) -> Array:
     shape = launch.products(images * down * across)
     on.run(kernels.row_forms, shape, X, M, forms, np.int32(down), np.int32(across))
     return forms
+
+
+def _doubtful(on: Launcher, X: Array, sums: Array) -> Array:
+    """Which rows of K are not to be had through the moment, from its row sums."""
+    images, n, d = X.shape
+    norms, totals = on.empty((images, n), X.dtype), on.full((images,), X.dtype)
+    blocks, shape = launch.rows(images, n)
+    on.run(kernels.squared_norms, shape, X, norms, totals, np.int32(blocks))
+    doubtful = on.empty((images, n), np.dtype(np.int32))
+    share = X.dtype.type(ALIGNED / d)
+    blocks, shape = launch.per_image(images, n)
+    on.run(kernels.doubtful_rows, shape, sums, norms, totals, share, doubtful, np.int32(blocks))
+    return doubtful
+
+
+def _mend(on: Launcher, X: Array, doubtful: Array, v: Array, forms: Array) -> None:
+    images, n, _ = X.shape
+    on.run(kernels.exact_rows, launch.Shape(images * n, (kernels.BLOCK,)), X, doubtful, v, forms)
 
 
 def _start(

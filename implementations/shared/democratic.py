@@ -20,7 +20,7 @@ BLOCK_BYTES = 2**20
 # x^T M x is a difference of large numbers for a row that is nearly orthogonal to all stronger ones:
 # its rounding error, relative to the sum, is about eps over this share of what a row in a random
 # direction would have. Below it the row's entries of K are summed one by one.
-_ALIGNED = 0.01
+ALIGNED = 0.01
 
 Product = Callable[[Array], Array]
 
@@ -93,7 +93,7 @@ def matrix_free_kernel(image: Array, times_moment: Callable[[Array], Product]) -
     ones = np.ones_like(squared_norms)
     row_sums = by_moment(ones)
     in_any_direction = squared_norms * (squared_norms.sum() / d)
-    unreliable = np.flatnonzero((row_sums < _ALIGNED * in_any_direction) & (squared_norms > 0))
+    unreliable = np.flatnonzero((row_sums < ALIGNED * in_any_direction) & (squared_norms > 0))
 
     def corrected(result: Array, v: Array) -> Array:
         for part in blas.row_chunks(len(unreliable), n * v.itemsize, BLOCK_BYTES):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
+from demopool.implementations.shared.democratic import ALIGNED
 from torch import Tensor
 
 from . import tensors
@@ -26,7 +27,7 @@ from . import tensors
 # its rounding error, relative to the sum, is about eps over its alignment, the share of what a row
 # in a random direction would have. For rows below this share the entries of K are made and summed;
 # where values cannot be read back, for so many rows of every image, the least aligned ones.
-ALIGNED, EXACT_ROWS = 0.01, 64
+EXACT_ROWS = 64
 
 IMPLICIT_STEPS = {torch.float32: 20, torch.float64: 40}
 

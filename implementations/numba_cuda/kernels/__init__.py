@@ -1,0 +1,57 @@
+"""The kernels, for Numba's CUDA target: float32 or float64 by the arrays they are given."""
+
+from .magnitudes import copied, fill, largest, scaled
+from .pool import normalized, outer, power_sums, weighted_sum
+from .roots import bounds, finish, moments, product, start
+from .sketch import scatter, scatter_far
+from .tiles import BLOCK, STEP, THREADS, TILE, WARP, triangle_row
+from .weights import (
+    RECTIFY,
+    SQUARE,
+    doubtful_rows,
+    exact_rows,
+    first_step,
+    gram,
+    restored,
+    row_forms,
+    small_image,
+    squared_norms,
+    step,
+    update,
+)
+
+__all__ = [
+    "BLOCK",
+    "RECTIFY",
+    "SQUARE",
+    "STEP",
+    "THREADS",
+    "TILE",
+    "WARP",
+    "bounds",
+    "copied",
+    "doubtful_rows",
+    "exact_rows",
+    "fill",
+    "finish",
+    "first_step",
+    "gram",
+    "largest",
+    "moments",
+    "normalized",
+    "outer",
+    "power_sums",
+    "product",
+    "restored",
+    "row_forms",
+    "scaled",
+    "scatter",
+    "scatter_far",
+    "small_image",
+    "squared_norms",
+    "start",
+    "step",
+    "triangle_row",
+    "update",
+    "weighted_sum",
+]

@@ -1,0 +1,53 @@
+"""The scale of images: their largest values, and features brought near 1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import cuda, uint32, uint64
+
+from .tiles import ALL_LANES, BLOCK, place, position, quotient, remainder
+
+
+def fill(out: Any, value: Any) -> None:
+    """``out`` is flat."""
+    i = position()
+    if i < uint64(out.shape[0]):
+        out[i] = value
+
+
+def copied(array: Any, out: Any) -> None:
+    """Any array of up to three axes, in order, into a flat one."""
+    i = position()
+    if i < uint64(out.shape[0]):
+        out[i] = array.flat[i]
+
+
+def largest(V: Any, out: Any, chunks: Any) -> None:
+    """max |v| of every image; ``out`` starts at 0, ``chunks`` blocks share an image."""
+    image = quotient(cuda.blockIdx.x, chunks)
+    j = uint32(remainder(cuda.blockIdx.x, chunks) * BLOCK + cuda.threadIdx.x)
+    found = V.dtype.type(0)
+    while j < V.shape[1]:
+        found = max(found, abs(V[image, j]))
+        j = uint32(j + chunks * BLOCK)
+    for step in (16, 8, 4, 2, 1):
+        found = max(found, cuda.shfl_xor_sync(ALL_LANES, found, step))
+    if uint32(cuda.threadIdx.x) & 31 == 0:
+        cuda.atomic.max(out, image, found)
+
+
+def scaled(X: Any, magnitude: Any, out: Any, exponents: Any, blocks: Any) -> None:
+    """Every image times the power of two that brings its largest value to between 1/2 and 1.
+
+    ``X`` and ``out`` are (images, values), ``blocks`` share an image; the power is 2^-exponent.
+    """
+    image, j = place(blocks)
+    if j < uint32(X.shape[1]):
+        exponent = 0
+        if magnitude[image] > 0:
+            exponent = math.frexp(magnitude[image])[1]
+        out[image, j] = math.ldexp(X[image, j], -exponent)
+        if j == 0:
+            exponents[image] = exponent

@@ -1,0 +1,162 @@
+"""What kernels share: places of threads, sums of warps, and tiles of products.
+
+Products work on tiles of 64 x 64 results by 16 x 16 threads, 4 x 4 results each in registers; the
+factors go through shared memory 16 columns at a time, in rows padded against bank conflicts. Thread
+(tx, ty) has rows ty, ty + 16, ... and columns tx, tx + 16, ... of a tile, so that neighbouring
+threads read and write neighbouring words. Of the symmetric products (Gram, outer) only tiles on
+and below the diagonal are computed, and written twice.
+
+Indices are unsigned: to signed ones Numba adds code that makes negative ones count from the end.
+A block finds its image and its tile in blockIdx.x alone, which may be large, unlike y and z.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import cuda, float32, uint32, uint64
+
+THREADS = 16
+TILE = 64
+HALF = 32
+STEP = 16
+PADDED = STEP + 1
+WIDE = TILE + 1
+BLOCK = 256
+WARP = 32
+WARPS = 8
+ALL_LANES = 0xFFFFFFFF
+
+
+@cuda.jit(device=True, inline="always")
+def position() -> Any:
+    """Of a thread in a flat array, which may have more than 2^32 elements."""
+    return uint64(cuda.blockIdx.x) * uint64(BLOCK) + uint64(cuda.threadIdx.x)
+
+
+@cuda.jit(device=True, inline="always")
+def quotient(a: Any, b: Any) -> Any:
+    """In 32 unsigned bits: of two integers Numba would make a signed division of 64."""
+    return uint32(uint32(a) // uint32(b))
+
+
+@cuda.jit(device=True, inline="always")
+def remainder(a: Any, b: Any) -> Any:
+    return uint32(uint32(a) % uint32(b))
+
+
+@cuda.jit(device=True, inline="always")
+def place(blocks: Any) -> Any:
+    """The image of a block, and the position in it of a thread, if ``blocks`` share an image."""
+    j = uint32(remainder(cuda.blockIdx.x, blocks) * BLOCK + cuda.threadIdx.x)
+    return quotient(cuda.blockIdx.x, blocks), j
+
+
+@cuda.jit(device=True, inline="always")
+def sum_of_half_warp(value: Any) -> Any:
+    """Over the 16 threads of a tile's row."""
+    for step in (8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(ALL_LANES, value, step)
+    return value
+
+
+@cuda.jit(device=True, inline="always")
+def sum_of_warp(value: Any) -> Any:
+    for step in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(ALL_LANES, value, step)
+    return value
+
+
+@cuda.jit(device=True, inline="always")
+def triangle_row(tile: Any) -> Any:
+    """The row of the tile with a number when those on and below the diagonal are counted in rows.
+
+    The root is exact enough for 1024 rows of tiles; the loops mend the last unit.
+    """
+    row = uint32((math.sqrt(float32(uint32(8 * tile + 1))) - float32(1)) * float32(0.5))
+    while uint32(row * (row + 1) // 2) > tile:
+        row = uint32(row - 1)
+    while uint32((row + 1) * (row + 2) // 2) <= tile:
+        row = uint32(row + 1)
+    return row
+
+
+@cuda.jit(device=True, inline="always")
+def multiply_tiles(rows: Any, columns: Any, sums: Any, tx: Any, ty: Any) -> None:
+    for k in range(STEP):
+        for i in range(4):
+            x = rows[uint32(ty + 16 * i), uint32(k)]
+            for j in range(4):
+                sums[i, j] += x * columns[uint32(tx + 16 * j), uint32(k)]
+
+
+@cuda.jit(device=True, inline="always")
+def product_of_rows(
+    P: Any, Q: Any, image: Any, first: Any, second: Any, rows: Any, columns: Any, sums: Any
+) -> None:
+    """A tile of P Q^T: rows of P from ``first`` on with rows of Q from ``second`` on."""
+    tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
+    n, m, d = uint32(P.shape[1]), uint32(Q.shape[1]), uint32(P.shape[2])
+    zero = P.dtype.type(0)
+    start = uint32(0)
+    while start < d:
+        k = uint32(start + tx)
+        for i in range(4):
+            r = uint32(ty + 16 * i)
+            row, column = uint32(first + r), uint32(second + r)
+            rows[r, tx] = P[image, row, k] if row < n and k < d else zero
+            columns[r, tx] = Q[image, column, k] if column < m and k < d else zero
+        cuda.syncthreads()
+        multiply_tiles(rows, columns, sums, tx, ty)
+        cuda.syncthreads()
+        start = uint32(start + STEP)
+
+
+@cuda.jit(device=True, inline="always")
+def store_twice(
+    C: Any, image: Any, first: Any, second: Any, sums: Any, tile: Any, row_sums: Any
+) -> None:
+    """A tile of a symmetric C, and its mirror image through shared memory; sums of rows if asked.
+
+    Of a tile on the diagonal the part above it is the mirror image of the part below, like any
+    other: rounding must not make C less symmetric than it is.
+
+    ``row_sums`` is (images, n), or has no element if nobody wants them.
+    """
+    tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
+    n = uint32(C.shape[1])
+    zero = C.dtype.type(0)
+    wanted = row_sums.shape[1] > 0
+    for i in range(4):
+        row = uint32(first + ty + 16 * i)
+        total = zero
+        for j in range(4):
+            column = uint32(second + tx + 16 * j)
+            if row < n and column <= row:
+                C[image, row, column] = sums[i, j]
+                total += sums[i, j]
+        if wanted:
+            total = sum_of_half_warp(total)
+            if tx == 0 and row < n:
+                cuda.atomic.add(row_sums, (image, row), total)
+    # The mirror image in two halves: 64 rows of float64 would be too much shared memory.
+    for half in range(2):
+        for i in range(2):
+            for j in range(4):
+                tile[uint32(ty + 16 * i), uint32(tx + 16 * j)] = sums[2 * half + i, j]
+        cuda.syncthreads()
+        for i in range(4):
+            row = uint32(second + ty + 16 * i)
+            total = zero
+            for j in range(2):
+                column = uint32(first + 32 * half + tx + 16 * j)
+                value = tile[uint32(tx + 16 * j), uint32(ty + 16 * i)]
+                if row < column and column < n:
+                    C[image, row, column] = value
+                    total += value
+            if wanted:
+                total = sum_of_half_warp(total)
+                if tx == 0 and row < n:
+                    cuda.atomic.add(row_sums, (image, row), total)
+        cuda.syncthreads()

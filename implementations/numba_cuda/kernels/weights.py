@@ -1,0 +1,242 @@
+"""Gamma-democratic weights: K with its row sums, and iterations on it or without it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import cuda, uint32, uint64
+
+from .tiles import (
+    BLOCK,
+    HALF,
+    PADDED,
+    TILE,
+    WARP,
+    WARPS,
+    WIDE,
+    place,
+    position,
+    product_of_rows,
+    quotient,
+    remainder,
+    store_twice,
+    sum_of_half_warp,
+    sum_of_warp,
+    triangle_row,
+)
+
+SQUARE, RECTIFY = 0, 1
+
+
+def gram(X: Any, K: Any, row_sums: Any, tiles: Any, kernel: Any) -> None:
+    """K = (X X^T)^2, or max(X X^T, 0), and its row sums, which start at 0."""
+    rows = cuda.shared.array((TILE, PADDED), X.dtype)
+    columns = cuda.shared.array((TILE, PADDED), X.dtype)
+    tile = cuda.shared.array((HALF, WIDE), X.dtype)
+    sums = cuda.local.array((4, 4), X.dtype)
+    image = quotient(cuda.blockIdx.x, tiles)
+    number = remainder(cuda.blockIdx.x, tiles)
+    row = triangle_row(number)
+    first = uint32(row * TILE)
+    second = uint32((number - row * (row + 1) // 2) * TILE)
+    zero = X.dtype.type(0)
+    for i in range(4):
+        for j in range(4):
+            sums[i, j] = zero
+    product_of_rows(X, X, image, first, second, rows, columns, sums)
+    for i in range(4):
+        for j in range(4):
+            value = sums[i, j]
+            sums[i, j] = value * value if kernel == SQUARE else max(value, zero)
+    store_twice(K, image, first, second, sums, tile, row_sums)
+
+
+def first_step(row_sums: Any, targets: Any, a: Any, gamma: Any, tau: Any, iterations: Any) -> None:
+    """r = (K 1)^gamma, and the first iteration, which starts from a = 1; all arrays are flat."""
+    i = position()
+    if i < uint64(a.shape[0]):
+        total = row_sums[i]
+        target, weight = a.dtype.type(0), a.dtype.type(0)
+        if total > 0:
+            target = math.pow(total, gamma)
+            weight = a.dtype.type(1)
+            if iterations > 0:
+                weight = math.pow(total / target, -tau)
+        targets[i] = target
+        a[i] = weight
+
+
+def step(K: Any, targets: Any, a: Any, out: Any, tau: Any, blocks: Any) -> None:
+    """One iteration: a warp for each row of K, which is read once; ``blocks`` share an image."""
+    image = quotient(cuda.blockIdx.x, blocks)
+    row = uint32(remainder(cuda.blockIdx.x, blocks) * WARPS + (uint32(cuda.threadIdx.x) >> 5))
+    lane = uint32(cuda.threadIdx.x & 31)
+    n = uint32(K.shape[1])
+    if row >= n:
+        return  # a whole warp
+    total = K.dtype.type(0)
+    j = lane
+    while j < n:
+        total += K[image, row, j] * a[image, j]
+        j = uint32(j + WARP)
+    # All lanes have the sum, and do the same: the others would only wait for the power.
+    total = sum_of_warp(total)
+    weight = a[image, row]
+    if weight > 0:
+        weight = weight * math.pow(weight * total / targets[image, row], -tau)
+    if lane == 0:
+        out[image, row] = weight
+
+
+def small_image(K: Any, targets: Any, a: Any, tau: Any, iterations: Any) -> None:
+    """All iterations of an image whose K fits into shared memory, by one block; from the second."""
+    memory = cuda.shared.array(0, K.dtype)
+    image, t = uint32(cuda.blockIdx.x), uint32(cuda.threadIdx.x)
+    n = uint32(K.shape[1])
+    whole = uint32(n * n)
+    i = t
+    while i < whole:
+        memory[i] = K[image, quotient(i, n), remainder(i, n)]
+        i = uint32(i + BLOCK)
+    i = t
+    goal = uint32(whole + 2 * n)
+    while i < n:
+        memory[uint32(whole + i)] = a[image, i]
+        memory[uint32(goal + i)] = targets[image, i]
+        i = uint32(i + BLOCK)
+    cuda.syncthreads()
+    now, following = whole, uint32(whole + n)
+    lane = uint32(t & 31)
+    for _ in range(iterations - 1):
+        row = uint32(t >> 5)
+        while row < n:
+            total = K.dtype.type(0)
+            j = lane
+            while j < n:
+                total += memory[uint32(row * n + j)] * memory[uint32(now + j)]
+                j = uint32(j + WARP)
+            total = sum_of_warp(total)
+            weight = memory[uint32(now + row)]
+            if weight > 0:
+                target = memory[uint32(goal + row)]
+                weight = weight * math.pow(weight * total / target, -tau)
+            if lane == 0:
+                memory[uint32(following + row)] = weight
+            row = uint32(row + WARPS)
+        cuda.syncthreads()
+        now, following = following, now
+    i = t
+    while i < n:
+        a[image, i] = memory[uint32(now + i)]
+        i = uint32(i + BLOCK)
+
+
+def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any, column_tiles: Any) -> None:
+    """x_i^T M x_i for every row, M symmetric; ``forms`` starts at 0.
+
+    A tile of X M, times the same tile of X, summed over the columns.
+    """
+    rows = cuda.shared.array((TILE, PADDED), X.dtype)
+    columns = cuda.shared.array((TILE, PADDED), X.dtype)
+    sums = cuda.local.array((4, 4), X.dtype)
+    tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
+    tiles = uint32(row_tiles * column_tiles)
+    image = quotient(cuda.blockIdx.x, tiles)
+    number = remainder(cuda.blockIdx.x, tiles)
+    first = uint32(quotient(number, column_tiles) * TILE)
+    second = uint32(remainder(number, column_tiles) * TILE)
+    n, d = uint32(X.shape[1]), uint32(X.shape[2])
+    zero = X.dtype.type(0)
+    for i in range(4):
+        for j in range(4):
+            sums[i, j] = zero
+    product_of_rows(X, M, image, first, second, rows, columns, sums)
+    for i in range(4):
+        row = uint32(first + ty + 16 * i)
+        total = zero
+        for j in range(4):
+            column = uint32(second + tx + 16 * j)
+            if row < n and column < d:
+                total += sums[i, j] * X[image, row, column]
+        total = sum_of_half_warp(total)
+        if tx == 0 and row < n:
+            cuda.atomic.add(forms, (image, row), total)
+
+
+def squared_norms(X: Any, norms: Any, totals: Any, blocks: Any) -> None:
+    """Of every row, by a warp each, and their sum over an image, which starts at 0."""
+    image = quotient(cuda.blockIdx.x, blocks)
+    row = uint32(remainder(cuda.blockIdx.x, blocks) * WARPS + (uint32(cuda.threadIdx.x) >> 5))
+    lane = uint32(cuda.threadIdx.x & 31)
+    if row >= uint32(X.shape[1]):
+        return  # a whole warp
+    total = X.dtype.type(0)
+    j = lane
+    while j < uint32(X.shape[2]):
+        total += X[image, row, j] * X[image, row, j]
+        j = uint32(j + WARP)
+    total = sum_of_warp(total)
+    if lane == 0:
+        norms[image, row] = total
+        cuda.atomic.add(totals, image, total)
+
+
+def doubtful_rows(sums: Any, norms: Any, totals: Any, share: Any, out: Any, blocks: Any) -> None:
+    """1 where x^T M x is too small a difference of large numbers, 0 elsewhere.
+
+    ``share`` is a part of what a row in a random direction would have, over d.
+    """
+    image, i = place(blocks)
+    if i < uint32(sums.shape[1]):
+        norm = norms[image, i]
+        aligned = sums[image, i] >= share * norm * totals[image]
+        out[image, i] = 1 if norm > 0 and not aligned else 0
+
+
+def exact_rows(X: Any, doubtful: Any, v: Any, out: Any) -> None:
+    """(K v)_i of the doubtful rows from the entries of K: a block for each row, most leave at once.
+
+    ``v`` has no columns for ones.
+    """
+    parts = cuda.shared.array(WARPS, X.dtype)
+    n, d = uint32(X.shape[1]), uint32(X.shape[2])
+    image, row = quotient(cuda.blockIdx.x, n), remainder(cuda.blockIdx.x, n)
+    if doubtful[image, row] == 0:
+        return  # a whole block
+    warp, lane = uint32(cuda.threadIdx.x) >> 5, uint32(cuda.threadIdx.x) & 31
+    weighted = v.shape[1] > 0
+    total = X.dtype.type(0)
+    other = uint32(warp)
+    while other < n:
+        product = X.dtype.type(0)
+        j = uint32(lane)
+        while j < d:
+            product += X[image, row, j] * X[image, other, j]
+            j = uint32(j + WARP)
+        product = sum_of_warp(product)
+        total += product * product * (v[image, other] if weighted else X.dtype.type(1))
+        other = uint32(other + WARPS)
+    if lane == 0:
+        parts[uint32(warp)] = total
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        for i in range(1, WARPS):
+            total += parts[uint32(i)]
+        out[image, row] = total
+
+
+def update(forms: Any, targets: Any, a: Any, tau: Any) -> None:
+    """a <- a / (a (K a) / r)^tau with K a from ``row_forms``; all arrays are flat."""
+    i = position()
+    if i < uint64(a.shape[0]):
+        weight = a[i]
+        if weight > 0:
+            a[i] = weight * math.pow(weight * forms[i] / targets[i], -tau)
+
+
+def restored(a: Any, exponents: Any, power: Any, blocks: Any) -> None:
+    """The weights of features that were scaled by 2^-exponent: times 2^(-exponent power)."""
+    image, i = place(blocks)
+    if i < uint32(a.shape[1]):
+        a[image, i] *= math.exp2(-a.dtype.type(exponents[image]) * power)
