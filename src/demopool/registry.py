@@ -31,7 +31,7 @@ GROUP = "demopool.backends"
 REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
 """Comma-separated backends that must be usable here, so that a skip cannot hide a bad install."""
 
-_OWN = ("numpy_cpu", "numba_cpu", "torch_any", "numba_cuda")
+_OWN = ("numpy_cpu", "numba_cpu", "torch_any", "cupy_cuda", "numba_cuda")
 """Packages of ``demopool.implementations`` whose ``SPECIFICATION`` describes a library on some
 devices; importing one imports no library."""
 

@@ -1,0 +1,160 @@
+"""A GPU through CuPy: its arrays and libraries, our kernels, and graphs of launches.
+
+CuPy compiles the kernels at run time for the GPU it finds, and keeps them on disk. Everything runs
+on CuPy's current stream.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from threading import Lock
+from typing import Any
+
+from demopool.implementations.shared.grids import SHARED_BYTES, Shape
+
+from . import signatures
+from .launch import Array, Launch, Launcher
+
+GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
+"""Set to 0, every kernel is launched on its own."""
+
+_MOST_GRAPHS = 32
+
+
+def cupy() -> Any:
+    """The library; it has no types of its own."""
+    return importlib.import_module("cupy")
+
+
+def namespace() -> Any:
+    """CuPy under the names of the array API standard."""
+    return importlib.import_module("array_api_compat.cupy")
+
+
+class Gpu(Launcher):
+    """One device, by its index."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.xp = namespace()
+        self._raised: dict[str, int] = {}
+
+    def active(self) -> AbstractContextManager[Any]:
+        device: AbstractContextManager[Any] = cupy().cuda.Device(self.index)
+        return device
+
+    @property
+    def most_shared(self) -> int:
+        return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
+
+    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+        name = signatures.instance(kernel, args)
+        function = _module(name.partition("<")[2].rstrip(">")).get_function(name)
+        if shape.shared > max(SHARED_BYTES, self._raised.get(name, 0)):
+            function.max_dynamic_shared_size_bytes = self._raised[name] = shape.shared
+        function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
+
+    def run_all(self, launches: Sequence[Launch]) -> None:
+        """As one CUDA graph, once the same launches come again: launching ten small kernels one by
+        one takes longer than their work.
+
+        A graph keeps addresses, not memory. In a loop over batches of one size CuPy's pool gives
+        the same addresses every time, and the graph of the second round serves all others.
+        """
+        current = cupy().cuda.get_current_stream()
+        alone = len(launches) < 2 or os.environ.get(GRAPHS_VARIABLE) == "0"
+        if alone or current.is_capturing():  # into a graph of the caller's own
+            super().run_all(launches)
+            return
+        key = (self.index, *(_identity(launch) for launch in launches))
+        graph = GRAPHS.get(key)
+        if graph is None:
+            super().run_all(launches)
+        elif graph is SEEN:
+            GRAPHS.put(key, self._captured(launches))
+            GRAPHS.get(key).launch(current)
+        else:
+            graph.launch(current)
+
+    def _captured(self, launches: Sequence[Launch]) -> Any:
+        # The default stream cannot be captured.
+        stream = cupy().cuda.Stream(non_blocking=True)
+        try:
+            with stream:
+                stream.begin_capture()
+                super().run_all(launches)
+                return stream.end_capture()
+        except cupy().cuda.runtime.CUDARuntimeError as problem:
+            raise RuntimeError(
+                f"The launches could not be made one CUDA graph ({problem}); set "
+                f"{GRAPHS_VARIABLE}=0 to launch them one by one."
+            ) from problem
+
+    def lower_product(self, X: Array, out: Array, *, transposed: bool) -> None:
+        cublas = importlib.import_module("cupy.cublas")
+        cublas.syrk("T" if transposed else "N", X, out=out, lower=True)
+
+    def contiguous(self, array: Array) -> Array:
+        return cupy().ascontiguousarray(array)
+
+
+@cache
+def gpu(index: int) -> Gpu:
+    return Gpu(index)
+
+
+@cache
+def _module(ctype: str) -> Any:
+    """All kernels for one T, compiled together."""
+    source = signatures.SOURCE.read_text()
+    return cupy().RawModule(code=source, name_expressions=list(signatures.instances(ctype)))
+
+
+# --- graphs ---
+
+SEEN = object()
+"""In the place of a graph: these launches came once, the next time they are worth a graph."""
+
+
+class Graphs:
+    """The last graphs that were used, by their launches; safe to ask from several threads."""
+
+    def __init__(self, most: int = _MOST_GRAPHS) -> None:
+        self._most = most
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Any) -> Any:
+        """The graph; SEEN the second time it is asked for, None the first."""
+        with self._lock:
+            found = self._kept.get(key)
+            self._put(key, SEEN if found is None else found)
+            return found
+
+    def put(self, key: Any, graph: Any) -> None:
+        with self._lock:
+            self._put(key, graph)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _put(self, key: Any, graph: Any) -> None:
+        self._kept[key] = graph
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+
+GRAPHS = Graphs()
+
+
+def _identity(launch: Launch) -> tuple[Any, ...]:
+    """What a launch does: its kernel, size, numbers, and the addresses of its arrays."""
+    kernel, shape, args = launch
+    given = (value.data.ptr if value.ndim else value for value in args)
+    return (kernel, args[0].dtype.char, shape, *given)

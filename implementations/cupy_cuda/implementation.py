@@ -1,0 +1,116 @@
+"""CuPy arrays, and arrays of other libraries on a GPU, with the kernels of cupy:cuda."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from demopool.implementations.shared import images
+from demopool.implementations.shared.table import kernel_table
+from numpy.typing import NDArray
+
+from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.hashing import Hashes
+
+from . import pool, power, sketch, weights
+from .gpu import Gpu, cupy, gpu
+from .launch import Array
+
+_ON_GPU = (2, 13)
+"""DLPack's numbers for the memory of a GPU, and for managed memory."""
+
+
+def _as_cupy(array: Any) -> Array:
+    """Without a copy. DLPack makes CuPy's current stream wait for what the owner has under way."""
+    if isinstance(array, cupy().ndarray):
+        return array
+    return cupy().from_dlpack(array) if hasattr(array, "__dlpack__") else cupy().asarray(array)
+
+
+def _place(array: Any) -> tuple[Gpu, Array]:
+    """On the device where it is; half precision is worked in float32, which holds it exactly."""
+    array = _as_cupy(array)
+    on = gpu(array.device.id)
+    with on.active():
+        dtype = np.float32 if array.dtype == np.float16 else array.dtype
+        return on, cupy().ascontiguousarray(array, dtype=dtype)
+
+
+class CupyCudaImplementation(Implementation):
+    """Arrays of CuPy, and any with ``__cuda_array_interface__``, where they are; CuPy's come out.
+
+    Kernels run on the GPU of the array and on CuPy's current stream.
+    """
+
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
+        kernel_table(weights, pool, sketch, power), _place
+    )
+
+    def inspect(self, array: Any) -> ArrayFacts | None:
+        if isinstance(array, cupy().ndarray):
+            return ArrayFacts(array.shape, array.dtype.name, f"cuda:{array.device.id}")
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None:
+            return None
+        kind, index = array.__dlpack_device__() if hasattr(array, "__dlpack_device__") else (2, 0)
+        if kind not in _ON_GPU:
+            return None
+        dtype = np.dtype(interface["typestr"]).name
+        return ArrayFacts(tuple(interface["shape"]), dtype, f"cuda:{index}")
+
+    def asarray(self, array: NDArray[Any]) -> Array:
+        return cupy().asarray(array)
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        return np.asarray(cupy().asnumpy(_as_cupy(array)))
+
+    def cast(self, array: Array, dtype: str) -> Array:
+        return _as_cupy(array).astype(dtype, copy=False)
+
+    def row_magnitudes(self, X: Array) -> NDArray[Any]:
+        return self.to_numpy(cupy().abs(_as_cupy(X)).max(axis=-1))
+
+    def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
+        return sketch.prepare(hashes, self.asarray)
+
+    def synchronize(self) -> None:
+        cupy().cuda.get_current_stream().synchronize()
+
+    @property
+    def gpu_index(self) -> int | None:
+        return int(cupy().cuda.Device().id)
+
+    def event(self) -> Any:
+        mark = cupy().cuda.Event()
+        mark.record()
+        return mark
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        return float(cupy().cuda.get_elapsed_time(start, end)) / 1e3
+
+    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
+        """Of what CuPy's pool has given out, not of what the pool holds to give out again."""
+        meter = _meter()
+        with meter:
+            kept = call()
+        self.synchronize()
+        del kept
+        return int(meter.peak)
+
+
+def _meter() -> Any:
+    """A hook into CuPy's pool that follows how much of it is in use."""
+
+    class Meter(cupy().cuda.MemoryHook):  # type: ignore[misc]
+        name = "demopool"
+        held = peak = 0
+
+        def malloc_postprocess(self, **facts: Any) -> None:
+            self.held += facts["mem_size"]
+            self.peak = max(self.peak, self.held)
+
+        def free_postprocess(self, **facts: Any) -> None:
+            self.held -= facts["mem_size"]
+
+    return Meter()

@@ -1,0 +1,84 @@
+"""Who runs the kernels, and what else of a device the routes need.
+
+The routes are written once: on the array namespace ``xp`` for what libraries do best, and through
+``run`` for our own kernels. They work on a GPU (``gpu.py``) or, from the real PTX and on NumPy, on
+a machine without one (``emulated.py``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from demopool.implementations.shared.grids import Shape
+
+from . import signatures
+
+Array = Any
+Launch = tuple[str, Shape, tuple[Any, ...]]
+"""A kernel, how many blocks and threads of it, and its arguments."""
+
+# How numbers go to a kernel: CuPy would pass Python's own in 8 bytes.
+i32, u32, u64 = np.int32, np.uint32, np.uint64
+
+
+class Launcher(ABC):
+    """A device with its array namespace."""
+
+    xp: Any
+
+    @property
+    @abstractmethod
+    def most_shared(self) -> int:
+        """Bytes of shared memory that a block may ask for."""
+
+    @abstractmethod
+    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+        """Run a kernel; everything has been checked."""
+
+    @abstractmethod
+    def lower_product(self, X: Array, out: Array, *, transposed: bool) -> None:
+        """``X X^T`` of a matrix, or ``X^T X``: its lower triangle, the rest of ``out`` is junk."""
+
+    def active(self) -> AbstractContextManager[Any]:
+        """While it is worked with."""
+        return nullcontext()
+
+    def run(self, kernel: str, shape: Shape, *args: Any) -> None:
+        """Check a launch against the source of the kernel and the device, and run it."""
+        if shape.blocks:
+            signatures.check(kernel, shape, [self.raw(arg) for arg in args], self.most_shared)
+            self.launch(kernel, shape, args)
+
+    def run_all(self, launches: Sequence[Launch]) -> None:
+        """One after the other; a device may make one piece of work of them."""
+        for kernel, shape, args in launches:
+            self.run(kernel, shape, *args)
+
+    @abstractmethod
+    def contiguous(self, array: Array) -> Array:
+        """In one piece, row by row; itself if it is."""
+
+    def raw(self, value: Any) -> Any:
+        """An argument as a kernel gets it."""
+        return value
+
+    def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
+        return self.xp.reshape(array, shape)
+
+    def empty(self, shape: tuple[int, ...], like: Array, dtype: Any = None) -> Array:
+        """Where another array is, and of its dtype unless one is given."""
+        return self.xp.empty(shape, dtype=dtype or like.dtype, device=like.device)
+
+    def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
+        return self.xp.zeros(shape, dtype=like.dtype, device=like.device)
+
+    def number(self, like: Array) -> type[np.float32] | type[np.float64]:
+        """The scalar type of an array."""
+        return np.float64 if like.dtype == self.xp.float64 else np.float32
+
+    def itemsize(self, like: Array) -> int:
+        return np.dtype(self.number(like)).itemsize

@@ -1,0 +1,162 @@
+"""Matrix powers.
+
+Every route through eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``; its Tensor
+Sketch is the plain sum of the sketches of F's rows. The routes by matrix products are in
+``shared/roots.py``.
+
+cuSOLVER, through CuPy: ``eigh`` of one matrix divides and conquers, of a batch it is a Jacobi
+method, made for small matrices, so larger ones go one by one; ``svd`` of a batch beyond 32 x 32 is
+a loop in CuPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from demopool.implementations.shared import roots
+from demopool.implementations.shared.powers import EIGENVALUE_CUT, SINGULAR_VALUE_CUT
+
+from . import pool, sketch
+from .launch import Array, Launcher
+from .sketch import PreparedHashes
+
+# Batched eigen-solvers take over up to here.
+_JACOBI = 32
+
+Factor = Callable[[Launcher, Array, float], Array]
+Root = Callable[[Launcher, Array], Array]
+
+
+def _eigh_factor(on: Launcher, X: Array, p: float) -> Array:
+    """Eigenvectors of the d x d matrix A."""
+    return _factor_of_matrix(on, pool.second_moment(on, X, None), p, tuple(X.shape[-2:]))
+
+
+def _factor_of_matrix(on: Launcher, A: Array, p: float, sizes: tuple[int, ...]) -> Array:
+    """At most min(sizes) eigenvalues are not zero."""
+    values, vectors = _eigh(on, A)
+    rank = min(sizes)
+    values, vectors = values[:, -rank:], vectors[:, :, -rank:]
+    scales = _powers(on, values, p / 2, max(sizes), EIGENVALUE_CUT)
+    return on.xp.matrix_transpose(vectors * scales[:, None, :])
+
+
+def _gram_factor(on: Launcher, X: Array, p: float) -> Array:
+    """Eigenvectors of the n x n Gram matrix: ``A^p = X^T U diag(l^(p-1)) U^T X``."""
+    _, n, d = X.shape
+    values, left = _eigh(on, pool.second_moment(on, on.contiguous(on.xp.matrix_transpose(X)), None))
+    rank = min(n, d)
+    values, left = values[:, -rank:], left[:, :, -rank:]
+    scales = _powers(on, values, (p - 1) / 2, max(n, d), EIGENVALUE_CUT)
+    return on.xp.matmul(on.xp.matrix_transpose(left), X) * scales[:, :, None]
+
+
+def _svd_factor(on: Launcher, X: Array, p: float) -> Array:
+    """Right singular vectors of X: A is never formed, so its rounding is never amplified."""
+    finite = _is_finite(on, X)
+    zero = on.xp.zeros_like(X)
+    _, singular, right = on.xp.linalg.svd(on.xp.where(finite, X, zero), full_matrices=False)
+    singular = _or_nan(on, finite, singular)
+    scales = _powers(on, singular, p, max(X.shape[-2:]), SINGULAR_VALUE_CUT)
+    return right * scales[:, :, None]
+
+
+def _eigh(on: Launcher, A: Array) -> tuple[Array, Array]:
+    """NaN in is NaN out: solvers refuse NaN and infinities, and with them the whole batch."""
+    finite = _is_finite(on, A)
+    A = on.xp.where(finite, A, on.xp.zeros_like(A))
+    if A.shape[0] == 1 or A.shape[-1] <= _JACOBI:
+        values, vectors = on.xp.linalg.eigh(A)
+    else:
+        found = [on.xp.linalg.eigh(A[i, ...]) for i in range(A.shape[0])]
+        values = on.xp.stack([one[0] for one in found])
+        vectors = on.xp.stack([one[1] for one in found])
+    return _or_nan(on, finite, values), vectors
+
+
+def _is_finite(on: Launcher, matrices: Array) -> Array:
+    """Of each as a whole, ``(images, 1, 1)``: a NaN or an infinity makes the sum not finite."""
+    return on.xp.isfinite(on.xp.sum(on.xp.abs(matrices), axis=(-2, -1), keepdims=True))
+
+
+def _or_nan(on: Launcher, finite: Array, values: Array) -> Array:
+    return on.xp.where(finite[..., 0], values, on.xp.full_like(values, on.xp.nan))
+
+
+def _powers(on: Launcher, values: Array, exponent: float, size: int, cut: float) -> Array:
+    """``values ** exponent`` of those that can be told from zero, 0 for the others: kept, a
+    rounding error of eps would enter A^p as eps^p (``shared/powers.py`` has the cuts)."""
+    xp = on.xp
+    units = cut if values.dtype == xp.float32 else size
+    limit = units * xp.finfo(values.dtype).eps * xp.max(values, axis=-1, keepdims=True)
+    # Not ``>``: NaN is kept, and makes the result NaN.
+    kept = ~(values <= limit)
+    ones, zeros = xp.ones_like(values), xp.zeros_like(values)
+    return xp.where(kept, xp.where(kept, values, ones) ** exponent, zeros)
+
+
+def _newton(on: Launcher, A: Array) -> Array:
+    return roots.newton(A, xp=on.xp, inverse=on.xp.linalg.inv, product=on.xp.matmul)
+
+
+def _newton_schulz(on: Launcher, A: Array) -> Array:
+    return roots.newton_schulz(A, xp=on.xp, product=on.xp.matmul)
+
+
+def _polar(on: Launcher, A: Array) -> Array:
+    return roots.polar(A, xp=on.xp, product=on.xp.matmul, to_rounding=True)
+
+
+_FACTORS: dict[str, Factor] = {"eigh": _eigh_factor, "gram": _gram_factor, "svd": _svd_factor}
+_ROOTS: dict[str, Root] = {"newton": _newton, "newton-schulz": _newton_schulz, "polar": _polar}
+
+
+def _none(on: Launcher, X: Array, *shape: int) -> Array | None:
+    """The result for a batch of no images, which solvers refuse; None if there are some."""
+    return None if X.shape[0] else on.zeros((0, *shape), X)
+
+
+def _of_features(route: str) -> Callable[..., Array]:
+    def power(on: Launcher, X: Array, *, p: float) -> Array:
+        d = X.shape[-1]
+        if (nothing := _none(on, X, d, d)) is not None:
+            return nothing
+        if route in _ROOTS:
+            return _ROOTS[route](on, pool.second_moment(on, X, None))
+        return pool.second_moment(on, on.contiguous(_FACTORS[route](on, X, p)), None)
+
+    return power
+
+
+def _of_matrices(route: str) -> Callable[..., Array]:
+    def matrix_power(on: Launcher, A: Array, *, p: float) -> Array:
+        d = A.shape[-1]
+        if (nothing := _none(on, A, d, d)) is not None:
+            return nothing
+        if route in _ROOTS:
+            return _ROOTS[route](on, A)
+        return pool.second_moment(on, on.contiguous(_factor_of_matrix(on, A, p, (d, d))), None)
+
+    return matrix_power
+
+
+def _sketched(route: str) -> Callable[..., Array]:
+    vectors, _, how = route.partition("+")
+
+    def power_sketch(on: Launcher, X: Array, prepared: PreparedHashes, *, p: float) -> Array:
+        if (nothing := _none(on, X, prepared.hashes.k)) is not None:
+            return nothing
+        if how == "fft":
+            return sketch.pool_fft(on, _FACTORS[vectors](on, X, p), prepared, None)
+        matrices = OF_FEATURES[vectors](on, X, p=p)
+        return sketch.of_matrices(on, on.contiguous(matrices), prepared)
+
+    return power_sketch
+
+
+OF_FEATURES = {route: _of_features(route) for route in (*_FACTORS, *_ROOTS)}
+OF_MATRICES = {route: _of_matrices(route) for route in ("eigh", *_ROOTS)}
+SKETCHED = {
+    **{f"{route}+fft": _sketched(f"{route}+fft") for route in _FACTORS},
+    **{f"{route}+moment": _sketched(f"{route}+moment") for route in OF_FEATURES},
+}

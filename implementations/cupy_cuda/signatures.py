@@ -1,0 +1,103 @@
+"""What the kernels take, read from their source.
+
+CuPy hands a kernel whatever it is given: a float64 array for a pointer to float, or a Python number
+of 8 bytes for one of 4, and the results are wrong. So every launch is compared with the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from demopool.implementations.shared.grids import MOST_BLOCKS, MOST_THREADS, Shape
+
+SOURCE = Path(__file__).with_name("kernels.cu")
+
+_C_TYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "int": np.int32,
+    "unsigned": np.uint32,
+    "size_t": np.uint64,
+    "signed char": np.int8,
+}
+TEMPLATED = {"float32": "float", "float64": "double"}
+"""What T stands for, by the dtype of the arrays."""
+
+
+class Parameter(NamedTuple):
+    """Of a kernel; ``type`` is a type of C, or T."""
+
+    name: str
+    type: str
+    is_array: bool
+
+    def dtype(self, of: str) -> np.dtype[Any]:
+        """What must be given in a kernel whose T is ``of``."""
+        return np.dtype(_C_TYPES[of if self.type == "T" else self.type])
+
+
+@cache
+def parameters() -> dict[str, tuple[Parameter, ...]]:
+    """Of every kernel, in order."""
+    heads = re.findall(r"__global__ void (\w+)\(([^)]*)\)", SOURCE.read_text())
+    return {name: tuple(_parameter(one) for one in given.split(",")) for name, given in heads}
+
+
+def _parameter(text: str) -> Parameter:
+    words = text.replace("*", " * ").split()
+    type_ = " ".join(word for word in words[:-1] if word not in ("const", "*"))
+    return Parameter(words[-1], type_, "*" in words)
+
+
+def instance(kernel: str, args: Sequence[Any]) -> str:
+    """The name of the kernel for the arrays it is given: ``gram<float>``."""
+    return f"{kernel}<{_templated(kernel, args)}>"
+
+
+def instances(ctype: str) -> tuple[str, ...]:
+    """Of every kernel for one T."""
+    return tuple(f"{kernel}<{ctype}>" for kernel in parameters())
+
+
+def _templated(kernel: str, args: Sequence[Any]) -> str:
+    for parameter, value in zip(parameters()[kernel], args, strict=False):
+        if parameter.type == "T":
+            name = np.dtype(value.dtype).name
+            if name in TEMPLATED:
+                return TEMPLATED[name]
+            raise TypeError(f"{kernel}: {parameter.name} is {name}, not float32 or float64.")
+    raise TypeError(f"{kernel} was not given what it is a kernel for.")
+
+
+def check(kernel: str, shape: Shape, args: Sequence[Any], most_shared: int) -> None:
+    """A launch that would go wrong without a word raises a TypeError or a ValueError that says
+    why. Arrays are those of NumPy or CuPy."""
+    wanted = parameters()[kernel]
+    if len(args) != len(wanted):
+        raise TypeError(f"{kernel} takes {len(wanted)} arguments; got {len(args)}.")
+    of = _templated(kernel, args)
+    for parameter, value in zip(wanted, args, strict=True):
+        dtype = getattr(value, "dtype", None)
+        if dtype is None or np.dtype(dtype) != parameter.dtype(of):
+            given = type(value).__name__ if dtype is None else dtype
+            expected = parameter.dtype(of)
+            raise TypeError(f"{kernel}: {parameter.name} must be {expected}; got {given}.")
+        if parameter.is_array == isinstance(value, np.generic):
+            kind = "an array" if parameter.is_array else "a number"
+            raise TypeError(f"{kernel}: {parameter.name} must be {kind}.")
+        if parameter.is_array and not value.flags.c_contiguous:
+            raise TypeError(f"{kernel}: {parameter.name} must be contiguous, row by row.")
+    if shape.blocks > MOST_BLOCKS:
+        raise ValueError(f"{kernel}: {shape.blocks} blocks; a grid has at most {MOST_BLOCKS}.")
+    if np.prod(shape.threads) > MOST_THREADS:
+        raise ValueError(f"{kernel}: a block has at most {MOST_THREADS} threads.")
+    if shape.shared > most_shared:
+        raise ValueError(
+            f"{kernel}: {shape.shared} bytes of shared memory; a block of this device has at most "
+            f"{most_shared}."
+        )

@@ -1,0 +1,111 @@
+"""Gamma-democratic weights; ``demopool.reference.weights`` has the mathematics."""
+
+from __future__ import annotations
+
+from demopool.implementations.shared import grids
+from demopool.implementations.shared.democratic import ALIGNED
+
+from . import pool
+from .launch import Array, Launch, Launcher, i32, u32, u64
+
+SQUARE, RECTIFY = 0, 1
+
+
+def dense(
+    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """K in memory, made with its row sums; then a pass over it for each iteration but the first,
+    or all of them in shared memory where K fits."""
+    images, n, d = X.shape
+    X, exponents = _in_range(on, X)
+    K, sums = on.empty((images, n, n), X), on.zeros((images, n), X)
+    kind, count = i32(SQUARE if order == 2 else RECTIFY), grids.triangle(n)
+    if images == 1:
+        # cuBLAS makes a triangle for one image, not for a batch of them.
+        on.lower_product(X[0, ...], K[0, ...], transposed=False)
+        on.run("from_triangle", grids.products(count), K, sums, u32(n), kind)
+    else:
+        sizes = (u32(n), u32(d), u32(count))
+        on.run("gram", grids.products(images * count), X, K, sums, *sizes, kind)
+    a, targets = _first_step(on, sums, gamma, tau, iterations)
+    number = on.number(X)
+    small = grids.small_image_bytes(n, on.itemsize(X))
+    if iterations > 1 and small <= on.most_shared:
+        shape = grids.one_block_each(images, small)
+        on.run("small_image", shape, K, targets, a, u32(n), number(tau), i32(iterations))
+    else:
+        blocks, shape = grids.rows(images, n)
+        other = on.empty((images, n), X)
+        launches: list[Launch] = []
+        for _ in range(iterations - 1):
+            args = (K, targets, a, other, u32(n), u32(blocks), number(tau))
+            launches.append(("step", shape, args))
+            a, other = other, a
+        on.run_all(launches)
+    return _restored(on, a, exponents, gamma, tau, iterations, order)
+
+
+def matrix_free(
+    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, two products and one kernel for
+    each iteration. Rows for which that is a difference of large numbers are summed entry by entry
+    (``shared/democratic.py`` says which)."""
+    images, n, d = X.shape
+    X, exponents = _in_range(on, X)
+    number = on.number(X)
+    blocks, shape = grids.rows(images, n)
+    sizes = (u32(n), u32(d), u32(blocks))
+    M = pool.second_moment(on, X, None)
+    sums = on.empty((images, n), X)
+    doubtful = on.empty((images, n), X, on.xp.int32)
+    trace, share = on.xp.linalg.trace(M), number(ALIGNED / d)
+    XM = on.xp.matmul(X, M)
+    on.run("free_sums", shape, X, XM, trace, sums, doubtful, *sizes, share)
+    a, targets = _first_step(on, sums, gamma, tau, iterations)
+    other = on.empty((images, n), X)
+    for _ in range(iterations - 1):
+        XM = on.xp.matmul(X, pool.second_moment(on, X, a))
+        args = (X, XM, doubtful, targets, a, other, *sizes, number(tau))
+        on.run("free_step", shape, *args)
+        a, other = other, a
+    return _restored(on, a, exponents, gamma, tau, iterations, order)
+
+
+def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
+    """A copy whose largest value in every image is near 1, and the exponents of the scale."""
+    images, n, d = X.shape
+    out, exponents = on.empty(X.shape, X), on.empty((images,), X, on.xp.int32)
+    magnitude = pool.largest(on, on.reshape(X, (images, n * d)))
+    blocks, shape = grids.per_image(images, n * d)
+    on.run("scaled", shape, X, magnitude, out, exponents, u32(n * d), u32(blocks))
+    return out, exponents
+
+
+def _first_step(
+    on: Launcher, sums: Array, gamma: float, tau: float, iterations: int
+) -> tuple[Array, Array]:
+    """The weights after the first iteration, and the targets."""
+    images, n = sums.shape
+    a, targets, number = on.empty(sums.shape, sums), on.empty(sums.shape, sums), on.number(sums)
+    settings = (u64(images * n), number(gamma), number(tau), i32(iterations))
+    on.run("first_step", grids.flat(images * n), sums, targets, a, *settings)
+    return a, targets
+
+
+def _restored(
+    on: Launcher,
+    a: Array,
+    exponents: Array,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+) -> Array:
+    """With the scale of the features put back (``shared/scaling.py`` has the law)."""
+    power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
+    if power:
+        images, n = a.shape
+        blocks, shape = grids.per_image(images, n)
+        on.run("restored", shape, a, exponents, on.number(a)(power), u32(n), u32(blocks))
+    return a

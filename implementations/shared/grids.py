@@ -1,0 +1,95 @@
+"""How large the launches of GPU kernels are: plain numbers, the same for every library.
+
+A block finds its image and its part of it in its x index alone: y and z end at 65,535.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Products: tiles of 64 x 64 results by 16 x 16 threads. Everything else: blocks of 256 threads.
+THREADS = 16
+TILE = 64
+BLOCK = 256
+WARP = 32
+WARPS = BLOCK // WARP
+
+SHARED_BYTES = 48 * 1024
+"""What a block gets without asking."""
+
+MOST_BLOCKS, MOST_THREADS = 2**31 - 1, 1024
+
+# Blocks that work on one image in reductions: enough to fill a GPU at batch 1, and each of them
+# still reads some thousand values.
+_MOST_CHUNKS, _VALUES_PER_BLOCK = 64, 4096
+_ROWS_PER_SCATTER = 16
+
+
+class Shape(NamedTuple):
+    """Of a launch: blocks in x, threads of a block, dynamic shared memory in bytes."""
+
+    blocks: int
+    threads: tuple[int, ...]
+    shared: int = 0
+
+
+def flat(values: int) -> Shape:
+    """A thread for every value."""
+    return Shape(-(-values // BLOCK), (BLOCK,))
+
+
+def per_image(images: int, values: int) -> tuple[int, Shape]:
+    """A thread for every value of every image: blocks of an image, and the launch."""
+    blocks = -(-values // BLOCK)
+    return blocks, Shape(images * blocks, (BLOCK,))
+
+
+def one_block_each(images: int, shared: int = 0) -> Shape:
+    return Shape(images, (BLOCK,), shared)
+
+
+def tiles(size: int) -> int:
+    """Along one side of a matrix."""
+    return -(-size // TILE)
+
+
+def triangle(size: int) -> int:
+    """Tiles on and below the diagonal."""
+    return tiles(size) * (tiles(size) + 1) // 2
+
+
+def products(blocks: int) -> Shape:
+    """A block for every tile."""
+    return Shape(blocks, (THREADS, THREADS))
+
+
+def chunks(images: int, values: int) -> tuple[int, Shape]:
+    """Blocks that share the values of one image, and the launch."""
+    blocks = max(1, min(_MOST_CHUNKS, values // _VALUES_PER_BLOCK))
+    return blocks, Shape(images * blocks, (BLOCK,))
+
+
+def rows(images: int, n: int) -> tuple[int, Shape]:
+    """A warp for each row: blocks of an image, and the launch."""
+    blocks = -(-n // WARPS)
+    return blocks, Shape(images * blocks, (BLOCK,))
+
+
+def columns(images: int, d: int) -> tuple[int, Shape]:
+    """A block for 32 columns, 8 threads for each."""
+    blocks = -(-d // WARP)
+    return blocks, Shape(images * blocks, (WARP, WARPS))
+
+
+def small_image_bytes(n: int, itemsize: int) -> int:
+    """Shared memory for K, two weight vectors and the targets."""
+    return (n * n + 3 * n) * itemsize
+
+
+def scatters(
+    images: int, d: int, k: int, itemsize: int, most_shared: int = SHARED_BYTES
+) -> tuple[int, Shape]:
+    """Blocks of an image, and the launch; the histogram is in shared memory if it fits."""
+    blocks = max(1, -(-d // _ROWS_PER_SCATTER))
+    shared = k * itemsize if k * itemsize <= most_shared else 0
+    return blocks, Shape(images * blocks, (BLOCK,), shared)
