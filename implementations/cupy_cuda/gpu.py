@@ -36,6 +36,10 @@ def namespace() -> Any:
     return importlib.import_module("array_api_compat.cupy")
 
 
+def _cublas() -> Any:
+    return importlib.import_module("cupy.cublas")
+
+
 class Gpu(Launcher):
     """One device, by its index."""
 
@@ -96,8 +100,7 @@ class Gpu(Launcher):
             ) from problem
 
     def lower_product(self, X: Array, out: Array, *, transposed: bool) -> None:
-        cublas = importlib.import_module("cupy.cublas")
-        cublas.syrk("T" if transposed else "N", X, out=out, lower=True)
+        _cublas().syrk("T" if transposed else "N", X, out=out, lower=True)
 
     def contiguous(self, array: Array) -> Array:
         return cupy().ascontiguousarray(array)

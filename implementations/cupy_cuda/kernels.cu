@@ -188,10 +188,13 @@ __global__ void scaled(const T* X, const T* magnitude, T* out, int* exponents, u
 
 // The weights of features that were scaled by 2^-exponent: times 2^(-exponent power).
 template <typename T>
-__global__ void restored(T* a, const int* exponents, T power, unsigned n, unsigned blocks) {
+__global__ void restored(const T* a, const int* exponents, T* out, T power, unsigned n,
+                         unsigned blocks) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned i = blockIdx.x % blocks * BLOCK + threadIdx.x;
-  if (i < n) a[static_cast<size_t>(image) * n + i] *= exp2(-static_cast<T>(exponents[image]) * power);
+  if (i >= n) return;
+  const size_t place = static_cast<size_t>(image) * n + i;
+  out[place] = a[place] * exp2(-static_cast<T>(exponents[image]) * power);
 }
 
 // ----------------------------------------------------------------------------------- weights ---

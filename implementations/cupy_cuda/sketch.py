@@ -95,8 +95,9 @@ def _spectra(on: Launcher, X: Array, prepared: PreparedHashes, a: Array | None) 
     bytes_of_row = 4 * prepared.hashes.k * on.itemsize(X) * images
     step = max(1, SPECTRUM_BYTES // bytes_of_row)
     for start in range(0, n, step):
-        rows = X[:, start : start + step, :]
-        weights = None if a is None else a[:, start : start + step]
+        stop = min(start + step, n)
+        rows = X[:, start:stop, :]
+        weights = None if a is None else a[:, start:stop]
         first = on.xp.fft.rfft(_count_sketch(on, rows, prepared.first, weights, prepared.hashes.k))
         second = on.xp.fft.rfft(_count_sketch(on, rows, prepared.second, None, prepared.hashes.k))
         yield first * second

@@ -18,7 +18,8 @@ def dense(
     or all of them in shared memory where K fits."""
     images, n, d = X.shape
     X, exponents = _in_range(on, X)
-    K, sums = on.empty((images, n, n), X), on.zeros((images, n), X)
+    K = on.empty((images, n, n), X)
+    sums, targets, a, other = _vectors(on, X)
     kind, count = i32(SQUARE if order == 2 else RECTIFY), grids.triangle(n)
     if images == 1:
         # cuBLAS makes a triangle for one image, not for a batch of them.
@@ -27,7 +28,7 @@ def dense(
     else:
         sizes = (u32(n), u32(d), u32(count))
         on.run("gram", grids.products(images * count), X, K, sums, *sizes, kind)
-    a, targets = _first_step(on, sums, gamma, tau, iterations)
+    _first_step(on, sums, targets, a, gamma, tau, iterations)
     number = on.number(X)
     small = grids.small_image_bytes(n, on.itemsize(X))
     if iterations > 1 and small <= on.most_shared:
@@ -35,7 +36,6 @@ def dense(
         on.run("small_image", shape, K, targets, a, u32(n), number(tau), i32(iterations))
     else:
         blocks, shape = grids.rows(images, n)
-        other = on.empty((images, n), X)
         launches: list[Launch] = []
         for _ in range(iterations - 1):
             args = (K, targets, a, other, u32(n), u32(blocks), number(tau))
@@ -53,23 +53,30 @@ def matrix_free(
     (``shared/democratic.py`` says which)."""
     images, n, d = X.shape
     X, exponents = _in_range(on, X)
+    sums, targets, a, other = _vectors(on, X)
     number = on.number(X)
     blocks, shape = grids.rows(images, n)
     sizes = (u32(n), u32(d), u32(blocks))
     M = pool.second_moment(on, X, None)
-    sums = on.empty((images, n), X)
     doubtful = on.empty((images, n), X, on.xp.int32)
     trace, share = on.xp.linalg.trace(M), number(ALIGNED / d)
     XM = on.xp.matmul(X, M)
     on.run("free_sums", shape, X, XM, trace, sums, doubtful, *sizes, share)
-    a, targets = _first_step(on, sums, gamma, tau, iterations)
-    other = on.empty((images, n), X)
+    _first_step(on, sums, targets, a, gamma, tau, iterations)
     for _ in range(iterations - 1):
         XM = on.xp.matmul(X, pool.second_moment(on, X, a))
         args = (X, XM, doubtful, targets, a, other, *sizes, number(tau))
         on.run("free_step", shape, *args)
         a, other = other, a
     return _restored(on, a, exponents, gamma, tau, iterations, order)
+
+
+def _vectors(on: Launcher, X: Array) -> tuple[Array, Array, Array, Array]:
+    """Row sums, targets, weights and the weights after them, zero. In one piece of memory: so they
+    are likely to have the same addresses in the next call, and a graph of launches fits again."""
+    images, n, _ = X.shape
+    space = on.zeros((4, images, n), X)
+    return space[0, ...], space[1, ...], space[2, ...], space[3, ...]
 
 
 def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
@@ -83,14 +90,18 @@ def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
 
 
 def _first_step(
-    on: Launcher, sums: Array, gamma: float, tau: float, iterations: int
-) -> tuple[Array, Array]:
-    """The weights after the first iteration, and the targets."""
-    images, n = sums.shape
-    a, targets, number = on.empty(sums.shape, sums), on.empty(sums.shape, sums), on.number(sums)
-    settings = (u64(images * n), number(gamma), number(tau), i32(iterations))
-    on.run("first_step", grids.flat(images * n), sums, targets, a, *settings)
-    return a, targets
+    on: Launcher,
+    sums: Array,
+    targets: Array,
+    a: Array,
+    gamma: float,
+    tau: float,
+    iterations: int,
+) -> None:
+    """The targets, and the weights after the first iteration."""
+    count, number = sums.shape[0] * sums.shape[1], on.number(sums)
+    settings = (u64(count), number(gamma), number(tau), i32(iterations))
+    on.run("first_step", grids.flat(count), sums, targets, a, *settings)
 
 
 def _restored(
@@ -103,9 +114,9 @@ def _restored(
     order: int,
 ) -> Array:
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
+    images, n = a.shape
     power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
-    if power:
-        images, n = a.shape
-        blocks, shape = grids.per_image(images, n)
-        on.run("restored", shape, a, exponents, on.number(a)(power), u32(n), u32(blocks))
-    return a
+    out = on.empty(a.shape, a)
+    blocks, shape = grids.per_image(images, n)
+    on.run("restored", shape, a, exponents, out, on.number(a)(power), u32(n), u32(blocks))
+    return out

@@ -1,0 +1,330 @@
+"""The lines of cupy:cuda that talk to CuPy, run on a stand-in for it (``cupy_on_numpy.py``)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import cupy_on_numpy as stand_in
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+from demopool.implementations.cupy_cuda import gpu
+from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
+
+import demopool as dp
+from demopool import reference
+from demopool.operations import Operations
+from demopool.routes import ROUTES
+
+Array = Any
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with stand_in.installed(monkeypatch) as cupy:
+        yield cupy
+
+
+@pytest.fixture
+def ops(cupy: Any) -> Operations:
+    return Operations("cupy:cuda", CupyCudaImplementation())
+
+
+def _features(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def _close(found: Array, wanted: Array, units: float = 200) -> None:
+    values = np.array(found.view(np.ndarray))
+    eps = np.finfo(values.dtype).eps
+    assert np.abs(values - wanted).max() <= units * eps * np.abs(wanted).max()
+
+
+LARGE = _features(2, 230, 6)
+"""Whose K does not fit into the shared memory of a block."""
+
+
+# --- every operation, and where results are ---
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.operation}-{route.name}")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_every_route_gives_arrays_of_cupy(
+    ops: Operations, cupy: Any, route: Any, dtype: Any
+) -> None:
+    X = _features(2, 12, 5, dtype=dtype)
+    h, here = dp.hashes(5, k=8), cupy.asarray(X)
+    name, settings = route.name, {"route": route.name}
+    a = np.abs(_features(2, 12)).astype(np.result_type(dtype, np.float32))
+    if route.operation == "matrix_power":
+        if dtype is np.float16:
+            pytest.skip("a matrix rounded to float16 is no valid A")
+        A = reference.pool(X).astype(dtype)
+        found, wanted = ops.matrix_power(cupy.asarray(A), route=name), reference.matrix_power(A)
+    else:
+        calls: dict[str, tuple[Any, Any]] = {
+            "weights": (lambda: ops.weights(here, **settings), reference.weights(X)),
+            "pool": (lambda: ops.pool(here, cupy.asarray(a)), reference.pool(X, a)),
+            "sketch": (lambda: ops.sketch(here, h), reference.sketch(X, h)),
+            "pool_sketch": (
+                lambda: ops.pool_sketch(here, h, cupy.asarray(a), **settings),
+                reference.pool_sketch(X, h, a),
+            ),
+            "power": (lambda: ops.power(here, **settings), reference.power(X)),
+            "power_sketch": (
+                lambda: ops.power_sketch(here, h, **settings),
+                reference.power_sketch(X, h),
+            ),
+            "normalize": (lambda: ops.normalize(here), reference.normalize(X)),
+        }
+        call, wanted = calls[route.operation]
+        found = call()
+    assert type(found) is cupy.ndarray
+    assert found.dtype == (np.float32 if dtype is np.float16 else dtype)
+    # To rounding in float64 `polar` takes what it promises, 2e-12.
+    _close(found, wanted, units=20_000 if "polar" in name else 500)
+
+
+def test_a_descriptor_from_end_to_end(ops: Operations, cupy: Any) -> None:
+    X = _features(2, 3, 12, 5)
+    a = ops.weights(cupy.asarray(X))
+    found = ops.normalize(ops.pool(cupy.asarray(X), a), axes=2)
+    _close(found, reference.normalize(reference.pool(X, reference.weights(X)), axes=2))
+
+
+def test_no_images_are_no_problem(ops: Operations, cupy: Any) -> None:
+    X, h = cupy.asarray(np.zeros((0, 6, 4), np.float32)), dp.hashes(4, k=8)
+    assert ops.weights(X).shape == (0, 6)
+    assert ops.pool(X).shape == ops.power(X).shape == (0, 4, 4)
+    assert ops.pool_sketch(X, h, route="fft").shape == (0, 8)
+    assert ops.sketch(X, h).shape == (0, 6, 8)
+
+
+# --- arrays of other libraries ---
+
+
+class Foreign:
+    """A tensor of another library on the GPU: DLPack and CUDA's array interface."""
+
+    def __init__(self, host: Array) -> None:
+        self.host = host
+        self.asked: list[Any] = []
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.host.shape, "typestr": self.host.dtype.str, "version": 2}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        self.asked.append(stream)
+        return None
+
+    @property
+    def dtype(self) -> str:
+        return f"torch.{self.host.dtype}"
+
+
+def test_tensors_of_other_libraries_are_taken_through_dlpack(ops: Operations) -> None:
+    """Which makes CuPy's stream wait for what the owner has under way, and copies nothing."""
+    X = Foreign(_features(2, 12, 5))
+    facts = ops.implementation.inspect(X)
+    assert facts is not None
+    assert facts == ((2, 12, 5), "float32", "cuda:0")
+    a = Foreign(np.abs(_features(2, 12)))
+    _close(ops.pool(X, a), reference.pool(X.host, a.host))
+    assert X.asked == a.asked == [1]
+
+
+def test_arrays_that_are_not_on_a_gpu_are_not_ours(ops: Operations) -> None:
+    class OnTheHost(Foreign):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    assert ops.implementation.inspect(OnTheHost(_features(2, 3, 4))) is None
+    assert ops.implementation.inspect(_features(2, 3, 4)) is None
+
+
+# --- launches ---
+
+
+def test_more_shared_memory_is_asked_for_where_a_block_needs_it(ops: Operations, cupy: Any) -> None:
+    """n = 150 needs 90 kB: the stand-in, like a driver, refuses more than 48 without asking."""
+    X = _features(2, 150, 6)
+    _close(ops.weights(cupy.asarray(X), route="dense"), reference.weights(X))
+    (raised,) = [n for n in gpu.gpu(0)._raised if n.startswith("small_image")]
+    kernel = gpu._module("float").get_function(raised)
+    assert kernel.max_dynamic_shared_size_bytes > 48 * 1024
+    larger = _features(2, 180, 6)
+    _close(ops.weights(cupy.asarray(larger), route="dense"), reference.weights(larger))
+
+
+def test_iterations_that_come_again_are_one_graph(ops: Operations, cupy: Any) -> None:
+    here, wanted = cupy.asarray(LARGE), reference.weights(LARGE, iterations=4)
+    for round_ in range(5):
+        _close(ops.weights(here, route="dense", iterations=4), wanted)
+        assert len(stand_in.Stream.made) == (round_ > 0)
+    (graph,) = stand_in.Stream.made
+    assert len(graph.calls) == 3
+    assert graph.launches == 4
+
+
+def test_a_graph_serves_its_own_settings_only(ops: Operations, cupy: Any) -> None:
+    here = cupy.asarray(LARGE)
+    for tau in (0.5, 0.3, 0.5, 0.3, 0.5):
+        found = ops.weights(here, route="dense", iterations=3, tau=tau)
+        _close(found, reference.weights(LARGE, iterations=3, tau=tau))
+    assert len(stand_in.Stream.made) == 2
+
+
+def test_other_features_at_the_same_place_give_their_own_weights(
+    ops: Operations, cupy: Any
+) -> None:
+    for seed in range(4):
+        X = LARGE * np.float32(seed + 1) + np.float32(seed)
+        _close(
+            ops.weights(cupy.asarray(X), route="dense", iterations=3),
+            reference.weights(X, iterations=3),
+        )
+    assert stand_in.Stream.made
+
+
+def test_graphs_can_be_switched_off(
+    ops: Operations, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(gpu.GRAPHS_VARIABLE, "0")
+    for _ in range(3):
+        ops.weights(cupy.asarray(LARGE), route="dense", iterations=3)
+    assert not stand_in.Stream.made
+
+
+def test_a_capture_of_the_callers_own_gets_plain_launches(ops: Operations, cupy: Any) -> None:
+    """No graph is made inside of a graph."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    on = gpu.gpu(0)
+    V, out = cupy.asarray(_features(2, 300)), cupy.asarray(np.zeros(2, np.float32))
+    launch = ("largest", gpu.Shape(2, (256,)), (V, out, np.uint32(300), np.uint32(1)))
+    for _ in range(3):
+        with stream:
+            stream.begin_capture()
+            on.run_all([launch, launch])
+            graph = stream.end_capture()
+        assert len(graph.calls) == 2
+    assert len(gpu.GRAPHS) == 0
+
+
+def test_a_capture_that_fails_says_what_to_do(
+    ops: Operations, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any) -> None:
+        raise stand_in.CUDARuntimeError("operation not permitted")
+
+    monkeypatch.setattr(stand_in.Stream, "begin_capture", fail)
+    ops.weights(cupy.asarray(LARGE), route="dense", iterations=3)
+    with pytest.raises(RuntimeError, match=r"DEMOPOOL_CUDA_GRAPHS=0"):
+        ops.weights(cupy.asarray(LARGE), route="dense", iterations=3)
+
+
+def test_only_the_last_graphs_are_kept() -> None:
+    graphs = gpu.Graphs(most=2)
+    assert [graphs.get(key) for key in "aab"] == [None, gpu.SEEN, None]
+    graphs.put("a", "graph of a")
+    assert graphs.get("a") == "graph of a"
+    assert graphs.get("c") is None
+    assert graphs.get("b") is None, "the one not asked for longest is gone"
+    assert len(graphs) == 2
+
+
+# --- what the clock and the memory meter ask ---
+
+
+def test_the_clock_and_the_meter_find_what_they_ask_for(ops: Operations, cupy: Any) -> None:
+    device = ops.implementation
+    assert device.gpu_index == 0
+    assert device.elapsed(device.event(), device.event()) == 2e-3
+    device.synchronize()
+
+
+def test_peak_memory_is_what_the_pool_gave_out(ops: Operations, cupy: Any) -> None:
+    """K of 2 x 230 x 230, the scaled features and vectors, all given back but the result."""
+    here = cupy.asarray(LARGE)
+    measured = [
+        ops.implementation.peak_device_bytes(lambda: ops.weights(here, route="dense"))
+        for _ in range(2)
+    ]
+    K, scaled, vectors = 2 * 230 * 230 * 4, LARGE.nbytes, 5 * 2 * 230 * 4
+    assert measured[0] == measured[1]
+    assert measured[0] is not None
+    assert K + scaled + vectors <= measured[0] <= K + scaled + vectors + 8 * 512
+
+
+def test_prepared_hashes_and_values_move_both_ways(ops: Operations, cupy: Any) -> None:
+    X, h = _features(2, 12, 5), dp.hashes(5, k=8)
+    prepared = ops.prepare(h)
+    here = ops.asarray(X)
+    _close(ops.pool_sketch(here, prepared, route="moment"), reference.pool_sketch(X, h))
+    np.testing.assert_array_equal(ops.to_numpy(here), X)
+    np.testing.assert_allclose(
+        ops.implementation.row_magnitudes(here), np.abs(X).max(axis=-1), rtol=0
+    )
+    assert ops.implementation.cast(here, "float64").dtype == np.float64
+
+
+# --- without a GPU, and without CuPy ---
+
+
+def test_cupy_cuda_is_listed_with_the_reason_why_it_is_not_here() -> None:
+    (row,) = (row for row in dp.backends() if row["backend"] == "cupy:cuda")
+    if row["state"] != "ok":
+        assert "GPU" in row["reason"] or "not installed" in row["reason"]
+
+
+_WITHOUT_CUPY = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("cupy", "cupyx", "cupy_backends"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import numpy as np
+import demopool as dp
+X = np.ones((1, 4, 3), np.float32)
+dp.describe(X, "democratic")
+assert any(row["backend"] == "cupy:cuda" for row in dp.backends())
+print(dp.backend("cupy:ptx").weights(X).shape)
+"""
+
+
+def test_everything_but_cupy_cuda_works_without_cupy() -> None:
+    """cupy:ptx too: it needs the compiler, not CuPy."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_CUPY], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(1, 4)\n"
+
+
+_BESIDE_TORCH = """
+import torch, cupy, numpy as np
+import demopool as dp
+X = np.random.default_rng(0).standard_normal((1, 20, 6)).astype(np.float32)
+one = dp.backend("cupy:ptx").weights(X)
+other = dp.backend("torch:cpu").weights(torch.from_numpy(X))
+assert np.abs(one - other.numpy()).max() < 1e-4
+print(dp.backend("cupy:ptx"))
+"""
+
+
+def test_it_works_beside_torch_in_one_process() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("cupy")
+    done = subprocess.run(
+        [sys.executable, "-c", _BESIDE_TORCH], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
