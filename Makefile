@@ -9,7 +9,7 @@ EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editab
 SOURCES := find src reference implementations -type f ! -name '*.pyc'
 
 # Backends that must be usable here: a skip cannot hide a broken install.
-export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,numba:ptx
+export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
 .PHONY: help choose check bench browser report test lint unit suite ratios matrix install clean
 

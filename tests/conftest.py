@@ -53,7 +53,12 @@ WRITTEN = [
 ]
 
 
-@pytest.fixture(params=WRITTEN)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.gpu] if name.endswith(":cuda") else [])
+        for name in WRITTEN
+    ]
+)
 def usable(request: pytest.FixtureRequest) -> str:
     """Each backend that is written; one that is absent is skipped with its reason."""
     found = registry.probe(request.param)

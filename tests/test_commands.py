@@ -54,8 +54,12 @@ def test_check_as_json(plain_environment: dict[str, str]) -> None:
     done = run(*arguments, env=plain_environment)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    rows = _strict(done.stdout)["rows"]
+    found = _strict(done.stdout)
+    rows = found["rows"]
     assert len(rows) == 6
+    # What somebody who is asked for help wants to know as well.
+    assert found["backends"][0]["versions"]["numpy"]
+    assert isinstance(found["gpus"], list)
     for row in rows:
         assert list(row) == [
             "operation",

@@ -22,7 +22,13 @@ def _id(value: object) -> str:
     return str(value)
 
 
-@pytest.mark.parametrize(("row", "dtype"), CELLS, ids=_id)
+def _marked(row: capabilities.Row, dtype: str) -> object:
+    """``pytest -m gpu`` is for machines with a GPU: the same cells, on it."""
+    marks = [pytest.mark.gpu] if row.backend.endswith(":cuda") else []
+    return pytest.param(row, dtype, marks=marks)
+
+
+@pytest.mark.parametrize(("row", "dtype"), [_marked(*cell) for cell in CELLS], ids=_id)
 def test_cell_conforms_to_the_reference(row: capabilities.Row, dtype: str) -> None:
     found = registry.probe(row.backend)
     if found.state != "ok":

@@ -40,6 +40,8 @@ def _capability(route: Route) -> Capability:
 def _not_executed(route: Route) -> str:
     if route.operation == "normalize":
         return ""  # nothing but kernels of our own
+    if route.name == "dense":
+        return "cuBLAS's SYRK, for one image"
     parts = [_LIBRARIES[part] for part in route.name.split("+") if part in _LIBRARIES]
     return " and ".join(parts or [_BY_PRODUCTS])
 

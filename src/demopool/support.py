@@ -42,7 +42,9 @@ def insert_matrix(text: str, matrix: str) -> str:
 def _cell(row: Row, reasons: list[str]) -> str:
     if row.state is State.OK:
         text = " ".join(_SHORT[dtype] for dtype in row.dtypes)
-        return text + (_note(row.not_executed, reasons) if row.not_executed else "")
+        if not row.not_executed:
+            return text
+        return text + _note(f"not executed without a GPU: {row.not_executed}", reasons)
     if registry.entry(row.backend).specification is None:
         return "planned"
     return "-" + _note(row.reason, reasons)

@@ -14,6 +14,8 @@ from rich.table import Table
 from demopool import conformance
 from demopool.conformance import Cell, failed
 from demopool.conformance.features import seed
+from demopool.listing import backends as listed
+from demopool.measurement.gpu import gpus
 from demopool.vocabulary import DTYPES, OPERATIONS
 
 from .output import check_writable, console, emit, envelope, json_option, progress
@@ -57,15 +59,16 @@ def check(
     """Judge every operation and route against the float64 reference.
 
     Without BACKEND: everything usable on this machine, but for GPU code executed on the CPU
-    (numba:ptx), which takes minutes and is named when it is wanted. Each cell shows the worst error
-    beside the tolerance it was allowed; both are relative to the result, and the tolerance is
-    derived from dtype, sizes and exponent. Exit code 1 if anything is wrong, or a named backend is
-    absent.
+    (cupy:ptx, numba:ptx), which takes minutes and is named when it is wanted. Each cell shows the
+    worst error beside the tolerance it was allowed; both are relative to the result, and the
+    tolerance is derived from dtype, sizes and exponent. Exit code 1 if anything is wrong, or a
+    named backend is absent.
 
     \b
     demopool check                                       this machine
     demopool check numpy:cpu --quick                     one backend, half a minute
-    demopool check numba:ptx                             GPU kernels, from their PTX
+    demopool check cupy:ptx numba:ptx                    GPU kernels, from their PTX
+    demopool check cupy:cuda --json --output found.json  to send along when something is wrong
     demopool check --operation power --worst             the worst case, to run again
     """
     check_writable(output)
@@ -75,7 +78,9 @@ def check(
         )
     bad = failed(cells)
     if as_json or output:
-        emit(envelope(SCHEMA, {"rows": [cell.as_row() for cell in cells]}), output)
+        rows = [cell.as_row() for cell in cells]
+        # With what a report of something wrong needs: devices, driver and versions.
+        emit(envelope(SCHEMA, {"rows": rows, "backends": listed(), "gpus": gpus()}), output)
     else:
         screen = console()
         for backend in dict.fromkeys(cell.backend for cell in cells):
