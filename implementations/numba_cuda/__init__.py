@@ -6,14 +6,12 @@ This imports neither Numba nor a compiler, and probing creates no CUDA context.
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from demopool.implementations.shared import probing
+
 from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.measurement.fingerprint import processor
-from demopool.measurement.gpu import gpus
 from demopool.routes import ROUTES, Route
-from demopool.vocabulary import State
 
 _INSTALL = {
     "cuda": "pip install 'demopool[cuda13]'",
@@ -43,20 +41,11 @@ def _why_not(route: str) -> str:
 
 
 def _probe(device: str) -> Probe:
-    """Without importing Numba, and for CUDA without touching a GPU: through NVML."""
     needed = ("numba", "numba-cuda", *(("cuda-pathfinder",) if device == "ptx" else ()))
-    try:
-        versions = {name: version(name) for name in needed}
-    except PackageNotFoundError as missing:
-        reason = f"{missing.name} is not installed"
-        return Probe(State.UNAVAILABLE, reason=reason, install=_INSTALL[device])
-    if device == "ptx":
-        return Probe(State.OK, device=f"PTX on {processor()}", versions=versions)
-    visible = gpus()
-    if not visible:
-        reason = "no GPU can be seen (NVML: driver, CUDA_VISIBLE_DEVICES, nvidia-ml-py)"
-        return Probe(State.UNAVAILABLE, versions=versions, reason=reason)
-    return Probe(State.OK, device=str(visible[0]["name"]), versions=versions)
+    versions = probing.installed(needed, _INSTALL[device])
+    if isinstance(versions, Probe):
+        return versions
+    return probing.from_ptx(versions) if device == "ptx" else probing.on_gpu(versions)
 
 
 def _recognise(array: Any) -> str | None:

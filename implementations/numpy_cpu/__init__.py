@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from demopool.implementations.shared import probing
+
 from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.measurement.fingerprint import processor
 from demopool.routes import ROUTES
-from demopool.vocabulary import State
 
 _FLOATS = ("float32", "float64")
 
@@ -27,15 +26,8 @@ _CAPABILITIES = tuple(
 
 
 def _probe(device: str) -> Probe:
-    try:
-        versions = {name: version(name) for name in ("numpy", "scipy")}
-    except PackageNotFoundError as missing:
-        return Probe(
-            State.UNAVAILABLE,
-            reason=f"{missing.name} is not installed",
-            install=f"pip install {missing.name}",
-        )
-    return Probe(State.OK, device=processor(), versions=versions)
+    versions = probing.installed(("numpy", "scipy"), "pip install demopool")
+    return versions if isinstance(versions, Probe) else probing.on_cpu(versions)
 
 
 def _recognise(array: Any) -> str | None:

@@ -20,6 +20,10 @@ def installed(names: Sequence[str], install: str) -> dict[str, str] | Probe:
         return Probe(State.UNAVAILABLE, reason=reason, install=install)
 
 
+def on_cpu(versions: Mapping[str, str]) -> Probe:
+    return Probe(State.OK, device=processor(), versions=versions)
+
+
 def on_gpu(versions: Mapping[str, str]) -> Probe:
     """Of a library that needs a GPU: asked of NVML, so that no CUDA context is created."""
     visible = gpus()

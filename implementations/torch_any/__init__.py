@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from demopool.implementations.shared import probing
+
 from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.measurement.fingerprint import processor
-from demopool.measurement.gpu import gpus
 from demopool.routes import ROUTES
 from demopool.vocabulary import DTYPES, State
 
 _FLOATS = ("float32", "float64")
-_INSTALL = "pip install 'demopool[torch]'"
 
 
 def _dtypes(operation: str) -> tuple[str, ...]:
@@ -28,22 +26,16 @@ _CAPABILITIES = tuple(
 
 
 def _probe(device: str) -> Probe:
-    """Without importing torch, and for CUDA without touching a GPU: through NVML."""
-    try:
-        found = version("torch")
-    except PackageNotFoundError:
-        return Probe(State.UNAVAILABLE, reason="torch is not installed", install=_INSTALL)
-    versions = {"torch": found}
+    """Without importing torch."""
+    versions = probing.installed(("torch",), "pip install 'demopool[torch]'")
+    if isinstance(versions, Probe):
+        return versions
     if device == "cpu":
-        return Probe(State.OK, device=processor(), versions=versions)
-    if found.endswith("+cpu"):
-        reason = f"torch {found} is built without CUDA (pytorch.org has builds with it)"
+        return probing.on_cpu(versions)
+    if versions["torch"].endswith("+cpu"):
+        reason = f"torch {versions['torch']} is built without CUDA (pytorch.org has builds with it)"
         return Probe(State.UNAVAILABLE, versions=versions, reason=reason)
-    visible = gpus()
-    if not visible:
-        reason = "no GPU can be seen (NVML: driver, CUDA_VISIBLE_DEVICES, nvidia-ml-py)"
-        return Probe(State.UNAVAILABLE, versions=versions, reason=reason)
-    return Probe(State.OK, device=str(visible[0]["name"]), versions=versions)
+    return probing.on_gpu(versions)
 
 
 def _recognise(array: Any) -> str | None:
