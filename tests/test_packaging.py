@@ -19,6 +19,22 @@ def test_every_package_is_declared() -> None:
     assert set(settings["packages"]) == found
 
 
+def test_every_file_that_is_not_python_is_installed_too() -> None:
+    """Kernels in CUDA C, styles, features, fitted numbers."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    declared = {
+        (package, Path(pattern).suffix)
+        for package, patterns in settings["package-data"].items()
+        for pattern in patterns
+    }
+    for package in settings["packages"]:
+        root = max((p for p in settings["package-dir"] if package.startswith(p)), key=len)
+        inner = package.removeprefix(root).strip(".").replace(".", "/")
+        for file in (ROOT / settings["package-dir"][root] / inner).iterdir():
+            if file.is_file() and file.suffix not in (".py", ".pyc"):
+                assert (package, file.suffix) in declared, file.name
+
+
 def test_every_pinned_extra_is_in_the_constraints() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
