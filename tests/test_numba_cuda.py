@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -237,43 +236,6 @@ def test_no_thread_works_through_an_image_alone(counted: dict[str, Any]) -> None
     for name, counts in counted.items():
         threads = counts["thread_instructions"] / max(counts["instructions"], 1)
         assert threads > 16, name
-
-
-# --- would a mistake be seen? ---
-
-
-@pytest.mark.parametrize("name", ["gram", "row_forms", "outer", "scatter", "weighted_sum"])
-def test_of_random_mutants_most_are_caught(name: str) -> None:
-    """By a fault, or by another result than that of the kernel as it is. Kernels with a power are
-    not among them: a third of their code is for numbers that do not occur."""
-    kernel, _, args = numba_counts.LAUNCHES[name](np.float32, numba_counts.UNEVEN)
-    made = launch.compiled(kernel, launch.signature(args), "sm_80")
-    compiled = replace(made, executed={})  # only what this launch reaches is changed
-    wanted = _outputs(compiled, name)
-    drawn = list(ptx.mutants(compiled, kernel.__name__, 30, seed=0))
-    left = []
-    for mutant in drawn:
-        try:
-            found = _outputs(mutant.module, name)
-        except ptx.PtxError:
-            continue
-        if all(_is_same(f, w) for f, w in zip(found, wanted, strict=True)):
-            left.append(f"{mutant.line}: {mutant.what}")
-    assert len(left) <= 0.2 * len(drawn), left
-
-
-def _is_same(found: Array, wanted: Array) -> bool:
-    """Entry by entry, to a few units in the last place: nothing here adds up much."""
-    eps = np.finfo(np.float32).eps
-    return bool(np.allclose(found, wanted, rtol=8 * eps, atol=0, equal_nan=True))
-
-
-def _outputs(compiled: ptx.Module, name: str) -> list[Array]:
-    _, shape, args = numba_counts.LAUNCHES[name](np.float32, numba_counts.UNEVEN)
-    (kernel,) = compiled.names
-    options: dict[str, Any] = {"counting": False, "most_steps": 50_000}
-    compiled.launch(kernel, shape.blocks, shape.threads, args, shape.shared, **options)
-    return [arg for arg in args if isinstance(arg, np.ndarray)]
 
 
 # --- a second witness ---

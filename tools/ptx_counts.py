@@ -6,12 +6,11 @@ Counts are the same on every machine. They are kept in a file that a test compar
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import click
+from tools import counts
 
 TESTS = Path(__file__).parents[1] / "tests"
 FILE = TESTS / "ptx_samples" / "counts.json"
@@ -24,21 +23,12 @@ def counted() -> dict[str, dict[str, Any]]:
 
     found = {}
     for sample in cases.SAMPLES:
-        counts, _, _ = sample.run(sample.module(), sample.kernel, sample.cases[0])
-        found[sample.name] = {"case": list(sample.cases[0]), **counts.as_dict()}
+        done, _, _ = sample.run(sample.module(), sample.kernel, sample.cases[0])
+        found[sample.name] = {"case": list(sample.cases[0]), **done.as_dict()}
     return found
 
 
-@click.command()
-@click.option("--write", is_flag=True, help="Replace the file.")
-def main(write: bool) -> None:
-    """Print the counts, or write them."""
-    text = json.dumps(counted(), indent=1, sort_keys=True) + "\n"
-    if write:
-        FILE.write_text(text)
-    else:
-        click.echo(text, nl=False)
-
+main = counts.command(counted, FILE)
 
 if __name__ == "__main__":
     main()

@@ -59,7 +59,7 @@ def product(P: Any, Q: Any, D: Any, C: Any, tiles: Any, of: tuple[Any, Any, Any]
                 value = alpha * sums[i, j]
                 if beta != zero:
                     value += beta * D[image, p, q]
-                C[image, p, q] = value + delta if p == q else value
+                C[image, p, q] = value + delta if i == j and p == q else value
 
 
 def moments(S: Any, traces: Any, squares: Any, blocks: Any) -> None:
@@ -89,7 +89,7 @@ def bounds(traces: Any, squares: Any, d: Any, eps: Any, out: Any) -> None:
     if image < out.shape[0]:
         one = out.dtype.type(1)
         mean, mean_square = traces[image] / d, squares[image] / d
-        variance = abs(mean_square - mean * mean) + 32 * eps * mean_square
+        variance = abs(mean_square - mean * mean) + out.dtype.type(32) * eps * mean_square
         bound = mean + math.sqrt((d - one) * variance)
         out[image] = math.sqrt(bound) if bound > 0 else one
 

@@ -13,9 +13,12 @@ A block finds its image and its tile in blockIdx.x alone, which may be large, un
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from operator import floordiv, mod
 from typing import Any
 
-from numba import cuda, float32, uint32, uint64
+from numba import config, cuda, float32, uint32, uint64
+from numba.cuda.extending import intrinsic
 
 THREADS = 16
 TILE = 64
@@ -35,15 +38,33 @@ def position() -> Any:
     return uint64(cuda.blockIdx.x) * uint64(BLOCK) + uint64(cuda.threadIdx.x)
 
 
+def _instruction(name: str, simulated: Callable[[Any, Any], Any]) -> Any:
+    """Of two uint32, as one instruction: to a division Numba would add what to do for a zero.
+
+    Its simulator, which runs Python, cannot have instructions.
+    """
+
+    def typed(_: Any, a: Any, b: Any) -> Any:
+        def built(_: Any, builder: Any, __: Any, args: Any) -> Any:
+            return getattr(builder, name)(*args)
+
+        return uint32(uint32, uint32), built
+
+    return simulated if config.ENABLE_CUDASIM else intrinsic(typed)
+
+
+_udiv, _urem = _instruction("udiv", floordiv), _instruction("urem", mod)
+
+
 @cuda.jit(device=True, inline="always")
 def quotient(a: Any, b: Any) -> Any:
     """In 32 unsigned bits: of two integers Numba would make a signed division of 64."""
-    return uint32(uint32(a) // uint32(b))
+    return _udiv(uint32(a), uint32(b))
 
 
 @cuda.jit(device=True, inline="always")
 def remainder(a: Any, b: Any) -> Any:
-    return uint32(uint32(a) % uint32(b))
+    return _urem(uint32(a), uint32(b))
 
 
 @cuda.jit(device=True, inline="always")
