@@ -17,7 +17,9 @@ pytest.importorskip("cuda.pathfinder")
 
 from demopool.implementations.numba_cuda import implementation as module
 from demopool.implementations.numba_cuda import kernels, launch
-from demopool.implementations.numba_cuda.launch import Emulator, Shape
+from demopool.implementations.numba_cuda.launch import Emulator
+from demopool.implementations.shared import grids
+from demopool.implementations.shared.grids import Shape
 from numba import cuda
 
 import demopool as dp
@@ -38,9 +40,9 @@ def _features(*shape: int, dtype: Any = np.float32) -> Array:
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 784, 2048, 65536])
 def test_tiles_cover_a_matrix_once(size: int) -> None:
-    side = launch.tiles(size)
-    assert (side - 1) * kernels.TILE < size <= side * kernels.TILE
-    assert launch.triangle(size) == side * (side + 1) // 2
+    side = grids.tiles(size)
+    assert (side - 1) * grids.TILE < size <= side * grids.TILE
+    assert grids.triangle(size) == side * (side + 1) // 2
 
 
 @pytest.mark.parametrize("images", [1, 8, 4000])
@@ -51,28 +53,28 @@ def test_every_launch_is_within_the_limits_of_every_device(images: int, n: int, 
     for dtype in FLOATS:
         size = np.dtype(dtype).itemsize
         shapes = [
-            launch.flat(images * n * d),
-            launch.flat(images * d * d),
-            launch.products(images * launch.triangle(n)),
-            launch.products(images * launch.tiles(n) * launch.tiles(d)),
-            launch.rows(images, n)[1],
-            launch.columns(images, d)[1],
-            launch.scatters(images, d, 8192, size)[1],
-            launch.scatters(images, d, 65536, size)[1],
-            Shape(images * launch.chunks(d * d), (kernels.BLOCK,)),
+            grids.flat(images * n * d),
+            grids.flat(images * d * d),
+            grids.products(images * grids.triangle(n)),
+            grids.products(images * grids.tiles(n) * grids.tiles(d)),
+            grids.rows(images, n)[1],
+            grids.columns(images, d)[1],
+            grids.scatters(images, d, 8192, size)[1],
+            grids.scatters(images, d, 65536, size)[1],
+            grids.chunks(images, d * d)[1],
         ]
         for shape in shapes:
             assert 1 <= shape.blocks < 2**31
             assert int(np.prod(shape.threads)) <= 1024
-            assert shape.shared <= launch.SHARED_BYTES
+            assert shape.shared <= grids.SHARED_BYTES
 
 
 def test_an_image_is_small_when_its_kernel_matrix_fits_into_48_kilobytes() -> None:
     """Numba never raises the limit: n <= 109 in float32, 76 in float64, three vectors with it."""
     for dtype, most in ((np.float32, 109), (np.float64, 76)):
         size = np.dtype(dtype).itemsize
-        assert launch.small_image_bytes(most, size) <= 48 * 1024
-        assert launch.small_image_bytes(most + 1, size) > 48 * 1024
+        assert grids.small_image_bytes(most, size) <= 48 * 1024
+        assert grids.small_image_bytes(most + 1, size) > 48 * 1024
 
 
 def test_the_row_of_a_tile_is_found_up_to_1024_rows_of_tiles() -> None:
@@ -140,10 +142,10 @@ def test_the_gram_matrix_at_65536_features() -> None:
     n, d = 65_536, 20
     X, K = _features(1, n, d), ptx.reserve((1, n, n))
     sums = np.zeros((1, n), np.float32)
-    count = launch.triangle(n)
+    count = grids.triangle(n)
     args = (X, K, sums, i32(count), i32(kernels.SQUARE))
     compiled = launch.compiled(kernels.gram, launch.signature(args), "sm_80")
-    side = launch.tiles(n)
+    side = grids.tiles(n)
     picked = {0: (0, 0), 1: (1, 0), count - side: (side - 1, 0), count - 1: (side - 1, side - 1)}
     compiled.launch("gram", count, (16, 16), args, blocks=[(tile,) for tile in picked])
     for row, column in picked.values():
@@ -168,7 +170,7 @@ def test_kernels_spill_nothing_and_float32_is_not_worked_on_in_double(name: str,
         threads = int(np.prod(shape.threads))
         assert needs.spilled_bytes == needs.stack_bytes == 0
         assert needs.registers * threads <= 65536
-        assert needs.shared_bytes + shape.shared <= launch.SHARED_BYTES
+        assert needs.shared_bytes + shape.shared <= grids.SHARED_BYTES
         if dtype is np.float32:
             doubles = {
                 ins.text
@@ -202,7 +204,7 @@ def test_the_gram_kernel_wastes_no_bytes_and_no_banks() -> None:
     writes = counts.traffic["argument 1"]
     assert counts.useful_share >= 0.9
     tiles = shape.blocks
-    assert reads.useful_bytes <= 1.2 * tiles * 2 * kernels.TILE * d * 4
+    assert reads.useful_bytes <= 1.2 * tiles * 2 * grids.TILE * d * 4
     assert writes.stored_bytes == args[1].nbytes
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from demopool.implementations.numba_cuda import kernels, launch
-from demopool.implementations.numba_cuda.launch import Shape
+from demopool.implementations.shared import grids
+from demopool.implementations.shared.grids import Shape
 
 from demopool import ptx
 
@@ -43,21 +44,21 @@ def _unwritten(like: Array, *shape: int) -> Array:
 
 
 def fill(size: int, value: Any) -> Launch:
-    return kernels.fill, launch.flat(size), (_unwritten(value, size), value)
+    return kernels.fill, grids.flat(size), (_unwritten(value, size), value)
 
 
 def copied(array: Array) -> Launch:
-    return kernels.copied, launch.flat(array.size), (array, _unwritten(array, array.size))
+    return kernels.copied, grids.flat(array.size), (array, _unwritten(array, array.size))
 
 
 def largest(V: Array, chunks: int = 2) -> Launch:
     images = len(V)
     args = (V, _zeros(V, images), i32(chunks))
-    return kernels.largest, Shape(chunks * images, (kernels.BLOCK,)), args
+    return kernels.largest, Shape(chunks * images, (grids.BLOCK,)), args
 
 
 def scaled(X: Array, magnitude: Array) -> Launch:
-    blocks, shape = launch.per_image(*X.shape)
+    blocks, shape = grids.per_image(*X.shape)
     out, exponents = _unwritten(X, *X.shape), np.full(len(X), -1, i32)
     return kernels.scaled, shape, (X, magnitude, out, exponents, i32(blocks))
 
@@ -67,21 +68,21 @@ def scaled(X: Array, magnitude: Array) -> Launch:
 
 def gram(X: Array, kind: int = kernels.SQUARE) -> Launch:
     images, n, _ = X.shape
-    count = launch.triangle(n)
+    count = grids.triangle(n)
     args = (X, _unwritten(X, images, n, n), _zeros(X, images, n), i32(count), i32(kind))
-    return kernels.gram, launch.products(images * count), args
+    return kernels.gram, grids.products(images * count), args
 
 
 def first_step(sums: Array, gamma: float = 0.5, tau: float = 0.5, iterations: int = 10) -> Launch:
     number = sums.dtype.type
     targets, a = _unwritten(sums, sums.size), _unwritten(sums, sums.size)
     numbers = (number(gamma), number(tau), i32(iterations))
-    return kernels.first_step, launch.flat(sums.size), (sums, targets, a, *numbers)
+    return kernels.first_step, grids.flat(sums.size), (sums, targets, a, *numbers)
 
 
 def step(K: Array, targets: Array, a: Array, tau: float = 0.5) -> Launch:
     images, n, _ = K.shape
-    blocks, shape = launch.rows(images, n)
+    blocks, shape = grids.rows(images, n)
     out = _unwritten(K, images, n)
     return kernels.step, shape, (K, targets, a, out, K.dtype.type(tau), i32(blocks))
 
@@ -90,26 +91,26 @@ def small_image(
     K: Array, targets: Array, a: Array, tau: float = 0.5, iterations: int = 4
 ) -> Launch:
     images, n, _ = K.shape
-    shape = Shape(images, (kernels.BLOCK,), launch.small_image_bytes(n, K.dtype.itemsize))
+    shape = Shape(images, (grids.BLOCK,), grids.small_image_bytes(n, K.dtype.itemsize))
     return kernels.small_image, shape, (K, targets, a, K.dtype.type(tau), i32(iterations))
 
 
 def row_forms(X: Array, M: Array) -> Launch:
     images, n, d = X.shape
-    down, across = launch.tiles(n), launch.tiles(d)
+    down, across = grids.tiles(n), grids.tiles(d)
     args = (X, M, _zeros(X, images, n), i32(down), i32(across))
-    return kernels.row_forms, launch.products(images * down * across), args
+    return kernels.row_forms, grids.products(images * down * across), args
 
 
 def squared_norms(X: Array) -> Launch:
     images, n, _ = X.shape
-    blocks, shape = launch.rows(images, n)
+    blocks, shape = grids.rows(images, n)
     args = (X, _unwritten(X, images, n), _zeros(X, images), i32(blocks))
     return kernels.squared_norms, shape, args
 
 
 def doubtful_rows(sums: Array, norms: Array, totals: Array, share: float) -> Launch:
-    blocks, shape = launch.per_image(*sums.shape)
+    blocks, shape = grids.per_image(*sums.shape)
     out = np.full(sums.shape, -1, i32)
     args = (sums, norms, totals, sums.dtype.type(share), out, i32(blocks))
     return kernels.doubtful_rows, shape, args
@@ -119,15 +120,15 @@ def exact_rows(X: Array, doubtful: Array, v: Array) -> Launch:
     """Rows that are not doubtful stay as they are: zeros here."""
     images, n, _ = X.shape
     args = (X, doubtful, v, _zeros(X, images, n))
-    return kernels.exact_rows, Shape(images * n, (kernels.BLOCK,)), args
+    return kernels.exact_rows, Shape(images * n, (grids.BLOCK,)), args
 
 
 def update(forms: Array, targets: Array, a: Array, tau: float = 0.5) -> Launch:
-    return kernels.update, launch.flat(a.size), (forms, targets, a, a.dtype.type(tau))
+    return kernels.update, grids.flat(a.size), (forms, targets, a, a.dtype.type(tau))
 
 
 def restored(a: Array, exponents: Array, power: float) -> Launch:
-    blocks, shape = launch.per_image(*a.shape)
+    blocks, shape = grids.per_image(*a.shape)
     return kernels.restored, shape, (a, exponents, a.dtype.type(power), i32(blocks))
 
 
@@ -136,25 +137,25 @@ def restored(a: Array, exponents: Array, power: float) -> Launch:
 
 def outer(X: Array, a: Array) -> Launch:
     images, _, d = X.shape
-    count = launch.triangle(d)
+    count = grids.triangle(d)
     args = (X, a, _unwritten(X, images, d, d), i32(count))
-    return kernels.outer, launch.products(images * count), args
+    return kernels.outer, grids.products(images * count), args
 
 
 def weighted_sum(X: Array, a: Array) -> Launch:
     images, _, d = X.shape
-    blocks, shape = launch.columns(images, d)
+    blocks, shape = grids.columns(images, d)
     return kernels.weighted_sum, shape, (X, a, _unwritten(X, images, d), i32(blocks))
 
 
 def power_sums(V: Array, magnitude: Array, power: int = 1, chunks: int = 2) -> Launch:
     images = len(V)
     args = (V, magnitude, _zeros(V, images), i32(chunks), i32(power))
-    return kernels.power_sums, Shape(chunks * images, (kernels.BLOCK,)), args
+    return kernels.power_sums, Shape(chunks * images, (grids.BLOCK,)), args
 
 
 def normalized(V: Array, magnitude: Array, sums: Array, power: int = 1) -> Launch:
-    blocks, shape = launch.per_image(*V.shape)
+    blocks, shape = grids.per_image(*V.shape)
     args = (V, magnitude, sums, _unwritten(V, *V.shape), i32(power), i32(blocks))
     return kernels.normalized, shape, args
 
@@ -162,7 +163,7 @@ def normalized(V: Array, magnitude: Array, sums: Array, power: int = 1) -> Launc
 def scatter(M: Array, hashes: tuple[Array, ...], k: int) -> Launch:
     """``hashes`` are both bins and both signs."""
     images, d, _ = M.shape
-    blocks, shape = launch.scatters(images, d, k, M.dtype.itemsize)
+    blocks, shape = grids.scatters(images, d, k, M.dtype.itemsize)
     return kernels.scatter, shape, (M, *hashes, _zeros(M, images, k), i32(blocks))
 
 
@@ -176,27 +177,27 @@ def scatter_far(M: Array, hashes: tuple[Array, ...], k: int) -> Launch:
 
 def product(P: Array, Q: Array, D: Array, of: tuple[float, float, float]) -> Launch:
     images, d, _ = P.shape
-    side = launch.tiles(d)
+    side = grids.tiles(d)
     numbers = tuple(P.dtype.type(value) for value in of)
     args = (P, Q, D, _unwritten(P, *P.shape), i32(side), numbers)
-    return kernels.product, launch.products(images * side * side), args
+    return kernels.product, grids.products(images * side * side), args
 
 
 def moments(S: Array, blocks: int = 4) -> Launch:
     images = len(S)
     args = (S, _zeros(S, images), _zeros(S, images), i32(blocks))
-    return kernels.moments, Shape(blocks * images, (kernels.BLOCK,)), args
+    return kernels.moments, Shape(blocks * images, (grids.BLOCK,)), args
 
 
 def bounds(traces: Array, squares: Array, d: int) -> Launch:
     numbers = (traces.dtype.type(d), np.finfo(traces.dtype).eps)
     args = (traces, squares, *numbers, _unwritten(traces, traces.size))
-    return kernels.bounds, launch.flat(traces.size), args
+    return kernels.bounds, grids.flat(traces.size), args
 
 
 def start(A: Array, square: Array, bound: Array, of: tuple[float, float]) -> Launch:
     images, d, _ = A.shape
-    blocks, shape = launch.per_image(images, d * d)
+    blocks, shape = grids.per_image(images, d * d)
     numbers = tuple(A.dtype.type(value) for value in of)
     results = (_unwritten(A, *A.shape), _unwritten(A, *A.shape))
     return kernels.start, shape, (A, square, bound, *results, numbers, i32(blocks))
@@ -204,7 +205,7 @@ def start(A: Array, square: Array, bound: Array, of: tuple[float, float]) -> Lau
 
 def finish(Y: Array, bound: Array, exponents: Array) -> Launch:
     images, d, _ = Y.shape
-    blocks, shape = launch.per_image(images, d * d)
+    blocks, shape = grids.per_image(images, d * d)
     root_of_two = Y.dtype.type(np.sqrt(2))
     args = (Y, bound, exponents, root_of_two, _unwritten(Y, *Y.shape), i32(blocks))
     return kernels.finish, shape, args

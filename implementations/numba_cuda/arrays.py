@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from demopool.implementations.shared import grids
 
-from . import kernels, launch
+from . import kernels
 from .launch import Launcher
 
 Array = Any
@@ -15,13 +16,6 @@ Array = Any
 def flat(array: Array) -> Array:
     """One axis."""
     return array.reshape(int(np.prod(array.shape)))
-
-
-def images(array: Array, axes: int) -> Array:
-    """All leading axes as one; ``axes`` are those of an image."""
-    shape = array.shape
-    leading = int(np.prod(shape[: len(shape) - axes]))
-    return array.reshape((leading, *shape[len(shape) - axes :]))
 
 
 def in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
@@ -34,7 +28,7 @@ def in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
         two = X.reshape((count, values))
         magnitude = largest(on, two)
         target = out.reshape((count, values))
-        blocks, shape = launch.per_image(count, values)
+        blocks, shape = grids.per_image(count, values)
         on.run(kernels.scaled, shape, two, magnitude, target, exponents, np.int32(blocks))
     return out, exponents
 
@@ -42,8 +36,7 @@ def in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
 def largest(on: Launcher, V: Array) -> Array:
     """max |v| of every row of a matrix."""
     found = on.full((V.shape[0],), V.dtype)
-    chunks = launch.chunks(V.shape[1])
-    shape = launch.Shape(V.shape[0] * chunks, (kernels.BLOCK,))
+    chunks, shape = grids.chunks(*V.shape)
     on.run(kernels.largest, shape, V, found, np.int32(chunks))
     return found
 
@@ -53,5 +46,5 @@ def copied(on: Launcher, array: Array, dtype: Any = None) -> Array:
     out = on.empty(array.shape, dtype or array.dtype)
     count = int(np.prod(array.shape))
     if count:
-        on.run(kernels.copied, launch.flat(count), array, flat(out))
+        on.run(kernels.copied, grids.flat(count), array, flat(out))
     return out

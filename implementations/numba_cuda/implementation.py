@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
 from numpy.typing import NDArray
 
@@ -17,74 +18,35 @@ from .arrays import Array
 from .launch import Emulator, Gpu, Launcher, numba_cuda
 from .sketch import PreparedHashes
 
-Work = Callable[..., Array]
-Place = Callable[[Array], tuple[Launcher, Array]]
-"""Who runs kernels on an array, and the array as they want it: contiguous, on the device."""
 
+def _root(route: str) -> dict[tuple[str, str], images.Work]:
+    """A square root of the moment of features, of given matrices, and its sketch."""
 
-def _table(place: Place) -> dict[tuple[str, str], Kernel]:
-    """The kernels by operation and route, for arrays with any leading axes."""
+    def of_features(on: Launcher, X: Array, *, p: float) -> Array:
+        return power.of_features(on, X, route)
 
-    def direct(X: Array, a: Array | None, *, order: int) -> Array:
-        on, X = place(X)
-        found = pool.direct(on, arrays.images(X, 2), _weights(a, place), order=order)
-        return found.reshape((*X.shape[:-2], *found.shape[1:]))
+    def of_matrices(on: Launcher, A: Array, *, p: float) -> Array:
+        return power.ROOTS[route](on, A)
 
-    def pool_moment(X: Array, hashes: PreparedHashes, a: Array | None) -> Array:
-        on, X = place(X)
-        found = sketch.pool_moment(on, arrays.images(X, 2), hashes, _weights(a, place))
-        return found.reshape((*X.shape[:-2], hashes.hashes.k))
+    def sketched(on: Launcher, X: Array, hashes: PreparedHashes, *, p: float) -> Array:
+        return sketch.of_matrices(on, power.of_features(on, X, route), hashes)
 
-    def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
-        on, v = place(v)
-        values = int(np.prod(v.shape[len(v.shape) - axes :]))
-        rows = v.reshape((int(np.prod(v.shape[: len(v.shape) - axes])), values))
-        if kind == "none":
-            return arrays.copied(on, v)
-        return pool.normalize(on, rows, kind=kind).reshape(v.shape)
-
-    def root(route: str) -> dict[str, Kernel]:
-        def of_x(X: Array, *, p: float) -> Array:
-            on, X = place(X)
-            found = power.of_features(on, arrays.images(X, 2), route)
-            return found.reshape((*X.shape[:-2], *found.shape[1:]))
-
-        def of_a(A: Array, *, p: float) -> Array:
-            on, A = place(A)
-            return power.ROOTS[route](on, arrays.images(A, 2)).reshape(A.shape)
-
-        def sketched(X: Array, hashes: PreparedHashes, *, p: float) -> Array:
-            on, X = place(X)
-            found = power.of_features(on, arrays.images(X, 2), route)
-            found = sketch.of_matrices(on, found, hashes)
-            return found.reshape((*X.shape[:-2], hashes.hashes.k))
-
-        return {"power": of_x, "matrix_power": of_a, "power_sketch": sketched}
-
-    def weighting(work: Work) -> Kernel:
-        def run(X: Array, **options: Any) -> Array:
-            on, X = place(X)
-            return work(on, arrays.images(X, 2), **options).reshape(X.shape[:-1])
-
-        return run
-
-    found: dict[tuple[str, str], Kernel] = {
-        ("weights", "dense"): weighting(weights.dense),
-        ("weights", "matrix-free"): weighting(weights.matrix_free),
-        ("pool", "direct"): direct,
-        ("pool_sketch", "moment"): pool_moment,
-        ("normalize", "direct"): normalize,
+    return {
+        ("power", route): of_features,
+        ("matrix_power", route): of_matrices,
+        ("power_sketch", f"{route}+moment"): sketched,
     }
-    for route in power.ROOTS:
-        of = root(route)
-        found["power", route] = of["power"]
-        found["matrix_power", route] = of["matrix_power"]
-        found["power_sketch", f"{route}+moment"] = of["power_sketch"]
-    return found
 
 
-def _weights(a: Array | None, place: Place) -> Array | None:
-    return None if a is None else arrays.images(place(a)[1], 1)
+WORKS: dict[tuple[str, str], images.Work] = {
+    ("weights", "dense"): weights.dense,
+    ("weights", "matrix-free"): weights.matrix_free,
+    ("pool", "direct"): pool.direct,
+    ("pool_sketch", "moment"): sketch.pool_moment,
+    ("normalize", "direct"): pool.normalize,
+    **_root("newton-schulz"),
+    **_root("polar"),
+}
 
 
 # --- on a GPU ---
@@ -102,7 +64,7 @@ def _on_gpu(array: Any) -> tuple[Launcher, Array]:
 class NumbaCudaImplementation(Implementation):
     """Device arrays of Numba, and any with ``__cuda_array_interface__``, where they are."""
 
-    kernels: ClassVar[dict[tuple[str, str], Kernel]] = _table(_on_gpu)
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _on_gpu)
 
     def inspect(self, array: Any) -> ArrayFacts | None:
         interface = getattr(array, "__cuda_array_interface__", None)
@@ -122,8 +84,8 @@ class NumbaCudaImplementation(Implementation):
 
     def row_magnitudes(self, X: Array) -> NDArray[Any]:
         on, X = _on_gpu(X)
-        flat = arrays.images(X, 1)
-        return self.to_numpy(arrays.largest(on, flat)).reshape(X.shape[:-1])
+        rows = images.as_images(X, 1, on.reshape)
+        return self.to_numpy(arrays.largest(on, rows)).reshape(X.shape[:-1])
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return _prepare(hashes, self.asarray)
@@ -167,7 +129,7 @@ def _emulated(array: Array) -> tuple[Launcher, Array]:
 class NumbaPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device; half precision is not taken."""
 
-    kernels: ClassVar[dict[tuple[str, str], Kernel]] = _table(_emulated)
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _emulated)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return _prepare(hashes, np.ascontiguousarray)

@@ -1,4 +1,4 @@
-"""Launches: where arrays are made, how large grids are, and who runs the kernels.
+"""Launches: where arrays are made, and who runs the kernels.
 
 The same launches go to a GPU (``Gpu``) or, from the real PTX, to the CPU (``Emulator``).
 """
@@ -7,96 +7,30 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from demopool.implementations.shared import grids
+from demopool.implementations.shared.grids import Shape
 
 from demopool import ptx
 
 from . import kernels
-from .kernels import BLOCK, THREADS, TILE, WARP
 
 Array = Any
-
-SHARED_BYTES = 48 * 1024
-"""What a block gets without asking; Numba never asks for more."""
-
-# Blocks that work on one image in reductions: enough to fill a GPU at batch 1, and each of them
-# still reads some thousand values.
-_MOST_CHUNKS, _VALUES_PER_BLOCK = 64, 4096
-_ROWS_PER_SCATTER = 16
-
-
-class Shape(NamedTuple):
-    """Of a launch: blocks in x, threads of a block, dynamic shared memory in bytes."""
-
-    blocks: int
-    threads: tuple[int, ...]
-    shared: int = 0
-
-
-def flat(values: int) -> Shape:
-    """A thread for every value."""
-    return Shape(-(-values // BLOCK), (BLOCK,))
-
-
-def per_image(images: int, values: int) -> tuple[int, Shape]:
-    """A thread for every value of every image: blocks of an image, and the launch."""
-    blocks = -(-values // BLOCK)
-    return blocks, Shape(images * blocks, (BLOCK,))
-
-
-def tiles(size: int) -> int:
-    """Along one side of a matrix."""
-    return -(-size // TILE)
-
-
-def triangle(size: int) -> int:
-    """Tiles on and below the diagonal."""
-    return tiles(size) * (tiles(size) + 1) // 2
-
-
-def products(blocks: int) -> Shape:
-    """A block for every tile."""
-    return Shape(blocks, (THREADS, THREADS))
-
-
-def chunks(values: int) -> int:
-    """Blocks that share the values of one image."""
-    return max(1, min(_MOST_CHUNKS, values // _VALUES_PER_BLOCK))
-
-
-def rows(images: int, n: int) -> tuple[int, Shape]:
-    """A warp for each row: blocks of an image, and the launch."""
-    blocks = -(-n // (BLOCK // WARP))
-    return blocks, Shape(images * blocks, (BLOCK,))
-
-
-def columns(images: int, d: int) -> tuple[int, Shape]:
-    """A block for 32 columns, 8 threads for each."""
-    blocks = -(-d // WARP)
-    return blocks, Shape(images * blocks, (WARP, 8))
-
-
-def small_image_bytes(n: int, itemsize: int) -> int:
-    """Shared memory for K, two weight vectors and the targets."""
-    return (n * n + 3 * n) * itemsize
-
-
-def fits_shared(count: int, itemsize: int) -> bool:
-    return count * itemsize <= SHARED_BYTES
-
-
-def scatters(images: int, d: int, k: int, itemsize: int) -> tuple[int, Shape]:
-    """Blocks of an image, and the launch; the histogram is in shared memory if it fits."""
-    blocks = max(1, -(-d // _ROWS_PER_SCATTER))
-    shared = k * itemsize if fits_shared(k, itemsize) else 0
-    return blocks, Shape(images * blocks, (BLOCK,), shared)
 
 
 class Launcher:
     """Makes arrays and runs kernels; ``shape`` says how many blocks and threads."""
+
+    def active(self) -> AbstractContextManager[Any]:
+        """While it is worked with."""
+        return nullcontext()
+
+    def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
+        return array.reshape(shape)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         raise NotImplementedError
@@ -110,7 +44,7 @@ class Launcher:
         size = int(np.prod(shape))
         if size:
             number = np.dtype(dtype).type(value)
-            self.run(kernels.fill, flat(size), out.reshape(size), number)
+            self.run(kernels.fill, grids.flat(size), out.reshape(size), number)
         return out
 
 

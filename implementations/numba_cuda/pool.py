@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from demopool.implementations.shared import grids
 
-from . import arrays, kernels, launch
+from . import arrays, kernels
 from .arrays import Array
 from .launch import Launcher
 
@@ -15,25 +16,26 @@ def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
     weights = on.empty((images, 0), X.dtype) if a is None else a
     if order == 1:
         out = on.empty((images, d), X.dtype)
-        blocks, shape = launch.columns(images, d)
+        blocks, shape = grids.columns(images, d)
         on.run(kernels.weighted_sum, shape, X, weights, out, np.int32(blocks))
         return out
     A = on.empty((images, d, d), X.dtype)
-    count = launch.triangle(d)
-    on.run(kernels.outer, launch.products(images * count), X, weights, A, np.int32(count))
+    count = grids.triangle(d)
+    on.run(kernels.outer, grids.products(images * count), X, weights, A, np.int32(count))
     return A
 
 
 def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
     """Signed square root and l2 norm, or l2 alone, of every row of a matrix."""
+    if kind == "none":
+        return arrays.copied(on, V)
     count, values = V.shape
     power = np.int32(1 if kind == "signed-sqrt-l2" else 2)
     magnitude = arrays.largest(on, V)
     sums = on.full((count,), V.dtype)
-    chunks = launch.chunks(values)
-    shape = launch.Shape(count * chunks, (kernels.BLOCK,))
+    chunks, shape = grids.chunks(count, values)
     on.run(kernels.power_sums, shape, V, magnitude, sums, np.int32(chunks), power)
     out = on.empty(V.shape, V.dtype)
-    blocks, shape = launch.per_image(count, values)
+    blocks, shape = grids.per_image(count, values)
     on.run(kernels.normalized, shape, V, magnitude, sums, out, power, np.int32(blocks))
     return out

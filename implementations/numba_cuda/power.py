@@ -6,9 +6,9 @@ Numba has no eigen-solver, no SVD and no inverse: routes that need one are not h
 from __future__ import annotations
 
 import numpy as np
-from demopool.implementations.shared import roots
+from demopool.implementations.shared import grids, roots
 
-from . import arrays, kernels, launch, pool
+from . import arrays, kernels, pool
 from .arrays import Array
 from .launch import Launcher
 
@@ -38,7 +38,7 @@ def _coupled(on: Launcher, A: Array, polynomials: roots.Polynomials) -> Array:
     square = _product(on, A, A)
     bound = _spectrum_bound(on, square)
     Y, Z = on.empty(A.shape, dtype), on.empty(A.shape, dtype)
-    blocks, shape = launch.per_image(images, d * d)
+    blocks, shape = grids.per_image(images, d * d)
     numbers = tuple(dtype.type(value) for value in polynomials[0][:2])
     on.run(kernels.start, shape, A, square, bound, Y, Z, numbers, np.int32(blocks))
     for step, (a, b, c) in enumerate(polynomials[1:], start=2):
@@ -66,10 +66,10 @@ def _product(
     """``of[0] P Q + of[1] plus + of[2] I``."""
     images, d, _ = P.shape
     C = on.empty(P.shape, P.dtype)
-    side = launch.tiles(d)
+    side = grids.tiles(d)
     numbers = tuple(P.dtype.type(value) for value in of)
     other = P if plus is None else plus
-    shape = launch.products(images * side * side)
+    shape = grids.products(images * side * side)
     on.run(kernels.product, shape, P, Q, other, C, np.int32(side), numbers)
     return C
 
@@ -78,10 +78,9 @@ def _spectrum_bound(on: Launcher, square: Array) -> Array:
     images, d, _ = square.shape
     dtype = square.dtype
     traces, squares = on.full((images,), dtype), on.full((images,), dtype)
-    blocks = max(1, min(d, launch.chunks(d * d)))
-    shape = launch.Shape(images * blocks, (kernels.BLOCK,))
+    blocks, shape = grids.chunks(images, d * d)
     on.run(kernels.moments, shape, square, traces, squares, np.int32(blocks))
     bound = on.empty((images,), dtype)
     numbers = (dtype.type(d), dtype.type(np.finfo(dtype).eps))
-    on.run(kernels.bounds, launch.flat(images), traces, squares, *numbers, bound)
+    on.run(kernels.bounds, grids.flat(images), traces, squares, *numbers, bound)
     return bound

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from demopool.implementations.shared import grids
 
 from demopool.hashing import Hashes
 
-from . import kernels, launch, pool
+from . import kernels, pool
 from .arrays import Array
 from .launch import Launcher
 
@@ -32,7 +33,7 @@ def of_matrices(on: Launcher, M: Array, prepared: PreparedHashes) -> Array:
     images, d, _ = M.shape
     k = prepared.hashes.k
     out = on.full((images, k), M.dtype)
-    blocks, shape = launch.scatters(images, d, k, M.dtype.itemsize)
+    blocks, shape = grids.scatters(images, d, k, M.dtype.itemsize)
     kernel = kernels.scatter if shape.shared else kernels.scatter_far
     hashes = (prepared.h1, prepared.h2, prepared.s1, prepared.s2)
     on.run(kernel, shape, M, *hashes, out, np.int32(blocks))

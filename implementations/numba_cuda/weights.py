@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from demopool.implementations.shared import grids
 from demopool.implementations.shared.democratic import ALIGNED
 
-from . import arrays, kernels, launch
+from . import arrays, kernels
 from .arrays import Array
 from .launch import Launcher
 
@@ -20,17 +21,17 @@ def dense(
     X, exponents = arrays.in_range(on, X)
     K = on.empty((images, n, n), dtype)
     sums = on.full((images, n), dtype)
-    count = launch.triangle(n)
+    count = grids.triangle(n)
     kind = np.int32(kernels.SQUARE if order == 2 else kernels.RECTIFY)
-    on.run(kernels.gram, launch.products(images * count), X, K, sums, np.int32(count), kind)
+    on.run(kernels.gram, grids.products(images * count), X, K, sums, np.int32(count), kind)
     a, targets = _start(on, sums, gamma, tau, iterations)
     size = dtype.itemsize
-    if iterations > 1 and launch.small_image_bytes(n, size) <= launch.SHARED_BYTES:
-        shape = launch.Shape(images, (kernels.BLOCK,), launch.small_image_bytes(n, size))
+    if iterations > 1 and grids.small_image_bytes(n, size) <= grids.SHARED_BYTES:
+        shape = grids.Shape(images, (grids.BLOCK,), grids.small_image_bytes(n, size))
         on.run(kernels.small_image, shape, K, targets, a, dtype.type(tau), np.int32(iterations))
     else:
         other = on.empty((images, n), dtype)
-        blocks, shape = launch.rows(images, n)
+        blocks, shape = grids.rows(images, n)
         for _ in range(iterations - 1):
             on.run(kernels.step, shape, K, targets, a, other, dtype.type(tau), np.int32(blocks))
             a, other = other, a
@@ -54,18 +55,18 @@ def matrix_free(
         forms = _by_moment(on, X, a, M)
         _mend(on, X, doubtful, a, forms)
         flat = (arrays.flat(forms), arrays.flat(targets), arrays.flat(a))
-        on.run(kernels.update, launch.flat(images * n), *flat, dtype.type(tau))
+        on.run(kernels.update, grids.flat(images * n), *flat, dtype.type(tau))
     return _restored(on, a, exponents, gamma, tau, iterations, order)
 
 
 def _by_moment(on: Launcher, X: Array, v: Array, M: Array) -> Array:
     """K v; v without columns stands for ones. ``M`` is written to."""
     images, n, d = X.shape
-    count = launch.triangle(d)
-    on.run(kernels.outer, launch.products(images * count), X, v, M, np.int32(count))
+    count = grids.triangle(d)
+    on.run(kernels.outer, grids.products(images * count), X, v, M, np.int32(count))
     forms = on.full((images, n), X.dtype)
-    down, across = launch.tiles(n), launch.tiles(d)
-    shape = launch.products(images * down * across)
+    down, across = grids.tiles(n), grids.tiles(d)
+    shape = grids.products(images * down * across)
     on.run(kernels.row_forms, shape, X, M, forms, np.int32(down), np.int32(across))
     return forms
 
@@ -74,18 +75,18 @@ def _doubtful(on: Launcher, X: Array, sums: Array) -> Array:
     """Which rows of K are not to be had through the moment, from its row sums."""
     images, n, d = X.shape
     norms, totals = on.empty((images, n), X.dtype), on.full((images,), X.dtype)
-    blocks, shape = launch.rows(images, n)
+    blocks, shape = grids.rows(images, n)
     on.run(kernels.squared_norms, shape, X, norms, totals, np.int32(blocks))
     doubtful = on.empty((images, n), np.dtype(np.int32))
     share = X.dtype.type(ALIGNED / d)
-    blocks, shape = launch.per_image(images, n)
+    blocks, shape = grids.per_image(images, n)
     on.run(kernels.doubtful_rows, shape, sums, norms, totals, share, doubtful, np.int32(blocks))
     return doubtful
 
 
 def _mend(on: Launcher, X: Array, doubtful: Array, v: Array, forms: Array) -> None:
     images, n, _ = X.shape
-    on.run(kernels.exact_rows, launch.Shape(images * n, (kernels.BLOCK,)), X, doubtful, v, forms)
+    on.run(kernels.exact_rows, grids.Shape(images * n, (grids.BLOCK,)), X, doubtful, v, forms)
 
 
 def _start(
@@ -95,7 +96,7 @@ def _start(
     a, targets = on.empty(sums.shape, sums.dtype), on.empty(sums.shape, sums.dtype)
     number = sums.dtype.type
     flat = (arrays.flat(sums), arrays.flat(targets), arrays.flat(a))
-    shape = launch.flat(sums.shape[0] * sums.shape[1])
+    shape = grids.flat(sums.shape[0] * sums.shape[1])
     on.run(kernels.first_step, shape, *flat, number(gamma), number(tau), np.int32(iterations))
     return a, targets
 
@@ -112,6 +113,6 @@ def _restored(
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
     power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
     if power:
-        blocks, shape = launch.per_image(*a.shape)
+        blocks, shape = grids.per_image(*a.shape)
         on.run(kernels.restored, shape, a, exponents, a.dtype.type(power), np.int32(blocks))
     return a

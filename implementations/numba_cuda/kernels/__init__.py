@@ -4,7 +4,7 @@ from .magnitudes import copied, fill, largest, scaled
 from .pool import normalized, outer, power_sums, weighted_sum
 from .roots import bounds, finish, moments, product, start
 from .sketch import scatter, scatter_far
-from .tiles import BLOCK, STEP, THREADS, TILE, WARP, triangle_row
+from .tiles import STEP, triangle_row
 from .weights import (
     RECTIFY,
     SQUARE,
@@ -21,13 +21,9 @@ from .weights import (
 )
 
 __all__ = [
-    "BLOCK",
     "RECTIFY",
     "SQUARE",
     "STEP",
-    "THREADS",
-    "TILE",
-    "WARP",
     "bounds",
     "copied",
     "doubtful_rows",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from demopool.implementations.shared.grids import BLOCK
 from numba import cuda, uint32, uint64
 
-from .tiles import ALL_LANES, BLOCK, place, position, quotient, remainder
+from .tiles import ALL_LANES, place, position, quotient, remainder
 
 
 def fill(out: Any, value: Any) -> None:

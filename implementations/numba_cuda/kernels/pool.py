@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP
 from numba import cuda, uint32
 
 from .tiles import (
-    BLOCK,
     HALF,
     PADDED,
     STEP,
-    TILE,
-    WARP,
     WIDE,
     multiply_tiles,
     place,

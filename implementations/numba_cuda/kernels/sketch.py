@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from demopool.implementations.shared.grids import BLOCK
 from numba import cuda, uint32
 
-from .tiles import BLOCK, quotient, remainder
+from .tiles import quotient, remainder
 
 
 def scatter(M: Any, h1: Any, h2: Any, s1: Any, s2: Any, out: Any, blocks: Any) -> None:

@@ -17,18 +17,14 @@ from collections.abc import Callable
 from operator import floordiv, mod
 from typing import Any
 
+from demopool.implementations.shared.grids import BLOCK, TILE
 from numba import config, cuda, float32, uint32, uint64
 from numba.cuda.extending import intrinsic
 
-THREADS = 16
-TILE = 64
 HALF = 32
 STEP = 16
 PADDED = STEP + 1
 WIDE = TILE + 1
-BLOCK = 256
-WARP = 32
-WARPS = 8
 ALL_LANES = 0xFFFFFFFF
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 from numba import cuda, uint32, uint64
 
 from .tiles import (
-    BLOCK,
     HALF,
     PADDED,
-    TILE,
-    WARP,
-    WARPS,
     WIDE,
     place,
     position,
