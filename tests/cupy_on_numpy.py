@@ -186,6 +186,7 @@ POOL = Pool()
 class RawKernel:
     def __init__(self, name: str) -> None:
         self.name = name
+        self.shared_size_bytes = 0
         self.max_dynamic_shared_size_bytes = SHARED_BYTES
 
     def __call__(

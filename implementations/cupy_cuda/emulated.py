@@ -70,6 +70,9 @@ class Emulator(Launcher):
     def contiguous(self, array: Array) -> Array:
         return np.ascontiguousarray(array)
 
+    def asarray(self, array: Any) -> Array:
+        return array
+
 
 @cache
 def compiled(instance: str, arch: str) -> ptx.Module:
@@ -93,4 +96,4 @@ class CupyPtxImplementation(HostImplementation):
     )
 
     def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
-        return sketch.prepare(hashes, np.asarray)
+        return sketch.prepare(hashes, EMULATOR.asarray)

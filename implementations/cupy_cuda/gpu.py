@@ -25,6 +25,9 @@ GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 
 _MOST_GRAPHS = 32
 
+_DYNAMIC = ("small_image", "scatter", "normalized_at_once")
+"""Kernels whose shared memory is as large as a launch says."""
+
 
 def cupy() -> Any:
     """The library; it has no types of its own."""
@@ -46,7 +49,7 @@ class Gpu(Launcher):
     def __init__(self, index: int) -> None:
         self.index = index
         self.xp = namespace()
-        self._raised: dict[str, int] = {}
+        self._functions: dict[str, Any] = {}
 
     def active(self) -> AbstractContextManager[Any]:
         device: AbstractContextManager[Any] = cupy().cuda.Device(self.index)
@@ -57,11 +60,19 @@ class Gpu(Launcher):
         return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
 
     def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
-        name = signatures.instance(kernel, args)
-        function = _module(name.partition("<")[2].rstrip(">")).get_function(name)
-        if shape.shared > max(SHARED_BYTES, self._raised.get(name, 0)):
-            function.max_dynamic_shared_size_bytes = self._raised[name] = shape.shared
+        function = self._function(signatures.instance(kernel, args))
         function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
+
+    def _function(self, name: str) -> Any:
+        """A kernel on this device; allowed all of its shared memory if it asks for some."""
+        found = self._functions.get(name)
+        if found is None:
+            found = _module(name.partition("<")[2].rstrip(">")).get_function(name)
+            if name.partition("<")[0] in _DYNAMIC and self.most_shared > SHARED_BYTES:
+                static = found.shared_size_bytes
+                found.max_dynamic_shared_size_bytes = self.most_shared - static
+            self._functions[name] = found
+        return found
 
     def run_all(self, launches: Sequence[Launch]) -> None:
         """As one CUDA graph, once the same launches come again: launching ten small kernels one by
@@ -104,6 +115,12 @@ class Gpu(Launcher):
 
     def contiguous(self, array: Array) -> Array:
         return cupy().ascontiguousarray(array)
+
+    def asarray(self, array: Any) -> Array:
+        return cupy().asarray(array)
+
+    def holds(self, array: Array) -> bool:
+        return int(array.device.id) == self.index
 
 
 @cache

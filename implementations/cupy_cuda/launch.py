@@ -62,6 +62,14 @@ class Launcher(ABC):
     def contiguous(self, array: Array) -> Array:
         """In one piece, row by row; itself if it is."""
 
+    @abstractmethod
+    def asarray(self, array: Any) -> Array:
+        """A NumPy array, on this device."""
+
+    def holds(self, array: Array) -> bool:
+        """Whether an array is on this device and not on another one of its kind."""
+        return True
+
     def raw(self, value: Any) -> Any:
         """An argument as a kernel gets it."""
         return value

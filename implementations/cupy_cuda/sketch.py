@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +34,12 @@ class PreparedHashes(NamedTuple):
     second: CountSketch
     hashes: Hashes
 
+    def to(self, on: Launcher) -> PreparedHashes:
+        """Where the features are; themselves, if they are there."""
+        return self if on.holds(self.first.bins) else prepare(self.hashes, on.asarray)
 
-def prepare(hashes: Hashes, asarray: Any) -> PreparedHashes:
+
+def prepare(hashes: Hashes, asarray: Callable[[Any], Array]) -> PreparedHashes:
     """Sort once, for many calls; ``asarray`` brings a NumPy array to the device."""
 
     def one(h: Any, s: Any) -> CountSketch:

@@ -34,16 +34,18 @@ def _working(work: Work, place: Place) -> Kernel:
     def kernel(X: Array, *others: Any, **options: Any) -> Array:
         on, X = place(X)
         with on.active():
-            ready = [_weights(on, other, place) for other in others]
+            ready = [_ready(on, other, place) for other in others]
             found = work(on, as_images(X, 2, on.reshape), *ready, **options)
             return on.reshape(found, (*X.shape[:-2], *found.shape[1:]))
 
     return kernel
 
 
-def _weights(on: Any, other: Any, place: Place) -> Any:
-    """Weights as ``(images, n)``; prepared hashes and None stay what they are."""
-    return as_images(place(other)[1], 1, on.reshape) if hasattr(other, "dtype") else other
+def _ready(on: Any, other: Any, place: Place) -> Any:
+    """Weights as ``(images, n)``, prepared hashes where the features are; None stays None."""
+    if hasattr(other, "dtype"):
+        return as_images(place(other)[1], 1, on.reshape)
+    return other.to(on) if hasattr(other, "to") else other
 
 
 def _normalizing(work: Work, place: Place) -> Kernel:
