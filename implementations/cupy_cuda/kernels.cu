@@ -32,14 +32,13 @@ __device__ __forceinline__ T sum_of(T value, unsigned lanes) {
 
 template <typename T>
 __device__ __forceinline__ T largest_of_warp(T value) {
-  for (unsigned step = WARP / 2; step > 0; step /= 2) {
-    const T other = __shfl_xor_sync(ALL_LANES, value, step);
-    value = other > value ? other : value;
-  }
+  for (unsigned step = WARP / 2; step > 0; step /= 2)
+    value = fmax(value, __shfl_xor_sync(ALL_LANES, value, step));
   return value;
 }
 
-// Over a block of BLOCK threads; all of them get the result.
+// Over a block of BLOCK threads; all of them get the result. `parts` must not be written again
+// before a barrier.
 template <typename T>
 __device__ __forceinline__ T sum_of_block(T value, T* parts) {
   value = sum_of(value, WARP);
@@ -47,7 +46,6 @@ __device__ __forceinline__ T sum_of_block(T value, T* parts) {
   __syncthreads();
   value = parts[0];
   for (unsigned i = 1; i < WARPS; ++i) value += parts[i];
-  __syncthreads();
   return value;
 }
 
@@ -57,8 +55,7 @@ __device__ __forceinline__ T largest_of_block(T value, T* parts) {
   if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
   __syncthreads();
   value = parts[0];
-  for (unsigned i = 1; i < WARPS; ++i) value = parts[i] > value ? parts[i] : value;
-  __syncthreads();
+  for (unsigned i = 1; i < WARPS; ++i) value = fmax(value, parts[i]);
   return value;
 }
 
@@ -72,13 +69,11 @@ __device__ __forceinline__ void atomic_largest(double* where, double value) {
             static_cast<unsigned long long>(__double_as_longlong(value)));
 }
 
-// The row of a tile when those on and below the diagonal are counted in rows. The root is good for
-// 1024 rows of tiles; the loops mend the last unit.
+// The row of a tile when those on and below the diagonal are counted in rows. Up to 1024 rows of
+// tiles 8 tile + 1 is below 2^24, so that it is a float, and its root, rounded correctly, is at
+// least 2 row + 1 in the row and, by many units, less before it.
 __device__ __forceinline__ unsigned triangle_row(unsigned tile) {
-  unsigned row = static_cast<unsigned>((sqrtf(static_cast<float>(8 * tile + 1)) - 1.0f) * 0.5f);
-  while (row * (row + 1) / 2 > tile) --row;
-  while ((row + 1) * (row + 2) / 2 <= tile) ++row;
-  return row;
+  return static_cast<unsigned>((__fsqrt_rn(static_cast<float>(8 * tile + 1)) - 1.0f) * 0.5f);
 }
 
 // a <- a / (a (K a) / r)^tau, as a (...)^-tau; rows without a weight stay without one.
@@ -87,27 +82,27 @@ __device__ __forceinline__ T next_weight(T weight, T total, T target, T tau) {
   return weight > T(0) ? weight * pow(weight * total / target, -tau) : weight;
 }
 
-// A tile of a symmetric C, and its mirror image through shared memory; sums of its rows if asked.
-// Of a tile on the diagonal the part above it is the mirror image of the part below, like any
-// other: rounding must not make C less symmetric than it is.
+// A tile of a symmetric C, and its mirror image through shared memory; if it is new, also the tile
+// itself, and the sums of the rows. Of a tile on the diagonal the part above it is the mirror image
+// of the part below, like any other: rounding must not make C less symmetric than it is.
 template <typename T>
-__device__ __forceinline__ void store_twice(T* C, T* row_sums, bool with_sums, T (&sums)[4][4],
+__device__ __forceinline__ void store_twice(T* C, T* row_sums, bool is_new, T (&sums)[4][4],
                                             unsigned n, unsigned first, unsigned second,
                                             T (&tile)[HALF][TILE + 1]) {
   const unsigned tx = threadIdx.x, ty = threadIdx.y;
+  if (is_new) {
 #pragma unroll
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = first + ty + THREADS * i;
-    T total = T(0);
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = first + ty + THREADS * i;
+      T total = T(0);
 #pragma unroll
-    for (unsigned j = 0; j < 4; ++j) {
-      const unsigned column = second + tx + THREADS * j;
-      if (row < n && column <= row) {
-        C[static_cast<size_t>(row) * n + column] = sums[i][j];
-        total += sums[i][j];
+      for (unsigned j = 0; j < 4; ++j) {
+        const unsigned column = second + tx + THREADS * j;
+        if (row < n && column <= row) {
+          C[static_cast<size_t>(row) * n + column] = sums[i][j];
+          total += sums[i][j];
+        }
       }
-    }
-    if (with_sums) {
       total = sum_of(total, THREADS);
       if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
     }
@@ -134,7 +129,7 @@ __device__ __forceinline__ void store_twice(T* C, T* row_sums, bool with_sums, T
           total += value;
         }
       }
-      if (with_sums) {
+      if (is_new) {
         total = sum_of(total, THREADS);
         if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
       }
@@ -163,10 +158,8 @@ __global__ void largest(const T* V, T* out, unsigned values, unsigned chunks) {
   const unsigned image = blockIdx.x / chunks;
   const T* v = V + static_cast<size_t>(image) * values;
   T found = T(0);
-  for (unsigned j = blockIdx.x % chunks * BLOCK + threadIdx.x; j < values; j += chunks * BLOCK) {
-    const T value = v[j] < T(0) ? -v[j] : v[j];
-    found = value > found ? value : found;
-  }
+  for (unsigned j = blockIdx.x % chunks * BLOCK + threadIdx.x; j < values; j += chunks * BLOCK)
+    found = fmax(found, fabs(v[j]));
   found = largest_of_warp(found);
   if (threadIdx.x % WARP == 0) atomic_largest(&out[image], found);
 }
@@ -357,7 +350,7 @@ __global__ void free_sums(const T* X, const T* XM, const T* trace, T* sums, int*
   }
   total = sum_of(total, WARP);
   norm = sum_of(norm, WARP);
-  const bool doubted = norm > T(0) && !(total >= share * norm * trace[image]);
+  const bool doubted = !(total >= share * norm * trace[image]);
   if (doubted) total = exact_row(x, x, false, row, n, d);
   if (lane == 0) {
     sums[static_cast<size_t>(image) * n + row] = total;
@@ -398,7 +391,7 @@ __global__ void power_sums(const T* V, const T* magnitude, T* sums, unsigned val
   T total = T(0);
   if (scale > T(0)) {
     for (unsigned j = blockIdx.x % chunks * BLOCK + threadIdx.x; j < values; j += chunks * BLOCK) {
-      const T share = (v[j] < T(0) ? -v[j] : v[j]) / scale;
+      const T share = fabs(v[j]) / scale;
       total += power == 1 ? share : share * share;
     }
   }
@@ -409,7 +402,7 @@ __global__ void power_sums(const T* V, const T* magnitude, T* sums, unsigned val
 // sign(v) sqrt(|v|), or v, over its norm.
 template <typename T>
 __device__ __forceinline__ T over_norm(T value, T scale, T sum, int power) {
-  const T share = (value < T(0) ? -value : value) / scale;
+  const T share = fabs(value) / scale;
   return copysign(power == 1 ? sqrt(share / sum) : share / sqrt(sum), value);
 }
 
@@ -435,14 +428,16 @@ __global__ void normalized_at_once(const T* V, T* out, unsigned values, int powe
   T scale = T(0);
   for (unsigned j = threadIdx.x; j < values; j += BLOCK) {
     v[j] = V[first + j];
-    const T size = v[j] < T(0) ? -v[j] : v[j];
-    scale = size > scale ? size : scale;
+    scale = fmax(scale, fabs(v[j]));
   }
   scale = largest_of_block(scale, parts);
+  __syncthreads();
   T total = T(0);
-  for (unsigned j = threadIdx.x; j < values; j += BLOCK) {
-    const T share = scale > T(0) ? (v[j] < T(0) ? -v[j] : v[j]) / scale : T(0);
-    total += power == 1 ? share : share * share;
+  if (scale > T(0)) {
+    for (unsigned j = threadIdx.x; j < values; j += BLOCK) {
+      const T share = fabs(v[j]) / scale;
+      total += power == 1 ? share : share * share;
+    }
   }
   total = sum_of_block(total, parts);
   for (unsigned j = threadIdx.x; j < values; j += BLOCK)

@@ -1,0 +1,137 @@
+"""Would a mistake in a kernel of cupy:cuda be seen? Kernels with one instruction changed.
+
+Results are compared bit for bit; ``tools/cupy_cases.py`` has the launches. Mutants of what CUDA's
+own mathematics puts into a kernel (pow, ilogb, scalbn) are drawn with those of its own code, and
+judged like them: the compiler gives both the same line of the source.
+
+Here are the first mutants of each kernel; ``CUPY_MUTANTS=50`` in the environment tests all for
+which survivors are named, and ``python -m tools.cupy_mutants`` lists those that are left.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+from demopool.implementations.cupy_cuda import signatures
+
+from demopool import ptx
+from tools import mutation
+from tools.cupy_cases import CASES
+from tools.cupy_mutants import KERNELS
+
+TESTED = int(os.environ.get("CUPY_MUTANTS", "16"))
+
+# Mutants that are left, by kernel: what was changed, and why it is not seen. A mutant that is
+# left and not named here fails the test, and so does a name that no mutant has any more.
+_ALL_LANES = "another lane, but with the other steps it still takes in all lanes of the warp"
+_SAME_LANE = "other lanes write: all of them have the result"
+_TWICE = "written twice: what the compiler put before a branch it puts behind it too"
+_UNUSED = "a sum that is not used: with tau = 0 weights stay as they are"
+_NEGATIVE = (
+    "pow: whether the exponent is odd matters for negative bases only, and sums are positive"
+)
+_LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have 3,000 each"
+_PARTS = "pow: 2 to a whole number as another product of two powers of two"
+_MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
+_BEFORE = "a case that never comes here; it has been dealt with before"
+_SCALBN = "scalbn: another way to the same number, or a bound that no exponent of a float reaches"
+
+SURVIVORS: dict[str, dict[str, str]] = {
+    "first_step": {
+        "`sub.ftz.f32 %f29, %f21, %f28` -> `sub.ftz.f32 %f29, %f21, %f27`": _NEGATIVE,
+        "`sub.ftz.f32 %f29, %f21, %f28` -> `add.ftz.f32 %f29, %f21, %f28`": _NEGATIVE,
+        "`selp.b32 %r31, %r29, %r30, %p40` -> `selp.b32 %r31, %r30, %r29, %p40`": _NEGATIVE,
+        "`setp.eq.ftz.f32 %p20, %f2, 0f3F800000` -> "
+        "`setp.eq.ftz.f32 %p20, %f2, 0f3FC00000`": _NEGATIVE,
+        "`fma.rn.ftz.f32 %f153, %f152, %f150, %f151` -> "
+        "`fma.rn.ftz.f32 %f153, %f152, %f149, %f151`": _LOW_BITS,
+        "`setp.gt.ftz.f32 %p3, %f73, 0f00000000` -> "
+        "`setp.gt.ftz.f32 %p3, %f73, 0f3F800000`": _PARTS,
+        "`setp.geu.ftz.f32 %p37, %f10, 0f00000000` -> "
+        "`setp.gtu.ftz.f32 %p37, %f10, 0f00000000`": _BEFORE,
+    },
+    "free_step": {
+        "`setp.gt.ftz.f32 %p19, %f105, 0f00000000` -> "
+        "`setp.ge.ftz.f32 %p19, %f105, 0f00000000`": _PARTS,
+    },
+    "free_sums": {"`mov.u32 %r55, 4` -> `mov.u32 %r55, 5`": _ALL_LANES},
+    "gram": {
+        "`setp.ge.u32 %p161, %r123, %r22` -> `setp.gt.u32 %p161, %r123, %r22`": (
+            "a part of a tile beside the diagonal: a row of it is never a column of it"
+        ),
+    },
+    "largest": {"`@%p8 bra $L__BB0_5` the other way": _SAME_LANE},
+    "normalized_at_once": {
+        "`setp.ne.s32 %p8, %r4, 0` -> `setp.ne.s32 %p8, %r4, 1`": _SAME_LANE,
+        "`mov.f32 %f86, 0f00000000` left out": _TWICE,
+    },
+    "power_sums": {
+        "`mov.u32 %r24, 4` -> `mov.u32 %r24, 5`": _ALL_LANES,
+        "`setp.ne.s32 %p11, %r33, 0` -> `setp.ne.s32 %p11, %r33, 1`": _SAME_LANE,
+        "`add.s64 %rd9, %rd7, %rd8` -> `add.s64 %rd9, %rd6, %rd8`": (
+            "the address before it is made one of global memory: the same number"
+        ),
+    },
+    "scaled": {
+        "`selp.b32 %r18, 2147483647, %r17, %p6` -> `selp.b32 %r18, 0, %r17, %p6`": _BEFORE,
+        "`selp.b32 %r34, -2147483648, %r18, %p7` -> "
+        "`selp.b32 %r34, -2147483648, %r18, %p6`": _BEFORE,
+        "`setp.eq.s32 %p6, %r3, 2139095040` -> `setp.eq.s32 %p6, %r3, 2139095041`": _BEFORE,
+        "`setp.lt.s32 %p9, %r28, 101` -> `setp.le.s32 %p9, %r28, 101`": _SCALBN,
+        "`add.s32 %r25, %r24, 508` -> `add.s32 %r25, %r23, 508`": _SCALBN,
+        "`add.s32 %r29, %r24, 127` -> `add.s32 %r29, %r23, 127`": _SCALBN,
+        "`max.s32 %r24, %r23, -278` -> `max.s32 %r24, %r23, -277`": _SCALBN,
+    },
+    "scatter_far": {
+        "`setp.ge.u32 %p1, %r17, %r8` -> `setp.gt.u32 %p1, %r17, %r8`": (
+            "a block without a row: an image has no more blocks than rows"
+        ),
+    },
+    "small_image": {
+        "`setp.ge.u32 %p35, %r6, %r24` -> `setp.gt.u32 %p35, %r6, %r24`": _UNUSED,
+        "`mul.lo.s32 %r17, %r88, %r24` -> `add.s32 %r17, %r88, %r24`": _UNUSED,
+        "`add.ftz.f32 %f123, %f121, %f122` left out": _UNUSED,
+        "`setp.eq.ftz.f32 %p26, %f12, 0f7F800000` -> "
+        "`setp.eq.ftz.f32 %p26, %f11, 0f7F800000`": _MINUS_ONE,
+        "`add.rn.ftz.f32 %f135, %f8, %f1` -> "
+        "`sub.rn.ftz.f32 %f135, %f8, %f1`": "pow: NaN either way",
+    },
+    "step": {
+        "`mov.u32 %r22, 4` -> `mov.u32 %r22, 5`": _ALL_LANES,
+        "`setp.eq.ftz.f32 %p21, %f6, 0fBF800000` -> "
+        "`setp.eq.ftz.f32 %p21, %f6, 0fBFC00000`": _MINUS_ONE,
+        "`setp.eq.ftz.f32 %p14, %f18, 0f80000000` -> "
+        "`setp.eq.ftz.f32 %p14, %f18, 0f80400000`": "a subnormal number, which is 0 with -ftz",
+    },
+}
+
+
+def test_every_kernel_has_cases() -> None:
+    assert CASES.keys() == signatures.parameters().keys()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_only_mutants_that_are_explained_are_left(name: str) -> None:
+    module, wanted = KERNELS.fresh(name)
+    drawn = mutation.drawn(module)
+    named = SURVIVORS.get(name, {})
+    assert len(drawn) == mutation.MUTANTS
+    assert named.keys() <= {mutant.what for mutant in drawn}
+    tested = drawn[:TESTED]
+    left = [mutant.what for mutant in KERNELS.survivors(tested, name, wanted)]
+    assert sorted(left) == sorted(m.what for m in tested if m.what in named)
+    assert ptx.coverage(module) >= 0.9
+
+
+def test_over_all_kernels_95_percent_are_caught() -> None:
+    """The survivors are named above, and the test above compares them.
+
+    The cases were made with the draw of seed 0 in view. Of another draw, seed 2, that nobody had
+    looked at, 753 of 800 were caught: 94.1 %.
+    """
+    left = sum(len(named) for named in SURVIVORS.values())
+    assert left <= 0.05 * mutation.MUTANTS * len(CASES)
