@@ -68,7 +68,7 @@ def test_parameters_read_from_the_source_are_those_of_the_ptx(
 
 def test_the_source_and_the_launches_agree_on_sizes() -> None:
     there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.SOURCE.read_text()))
-    for name in ("THREADS", "TILE", "BLOCK", "WARP"):
+    for name in ("THREADS", "TILE", "BLOCK", "WARP", "FEATURES"):
         assert int(there[name]) == getattr(grids, name)
     kinds = re.search(r"enum Kind \{ (.*) \}", signatures.SOURCE.read_text())
     assert kinds is not None

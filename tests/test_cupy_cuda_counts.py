@@ -21,7 +21,8 @@ from demopool.implementations.shared import grids
 from demopool import ptx
 from tools import cupy_counts
 from tools import cupy_launches as made
-from tools.cupy_counts import EVEN, LAUNCHES, Sizes
+from tools.cupy_counts import LAUNCHES
+from tools.kernel_arrays import EVEN, Sizes
 
 SECTOR = 32
 STEP = 16
@@ -70,9 +71,10 @@ extern "C" __global__ void rows_of(const unsigned* tiles, unsigned* out, unsigne
 """
 
 
-def test_the_row_of_a_tile_is_right_up_to_1024_rows_of_tiles() -> None:
-    """n = 65,536: the first and the last tile of every row; between them roots only grow."""
-    row = np.arange(1024)
+def test_the_row_of_a_tile_is_right() -> None:
+    """Up to n = 65,536 the first and the last tile of every row; between them roots only grow. And
+    of some rows beyond, where a float does not hold the number of a tile."""
+    row = np.concatenate([np.arange(1024), [1500, 4999, 5000, 19_999, 30_000]])
     tiles = np.concatenate([row * (row + 1) // 2, (row + 1) * (row + 2) // 2 - 1])
     out = np.zeros(len(tiles), np.uint32)
     module = ptx.compile(signatures.SOURCE.read_text() + _ROWS, made.ARCH)
@@ -211,9 +213,9 @@ def test_reductions_read_once_and_write_a_number_for_each_warp(name: str) -> Non
 
 
 def test_a_count_sketch_reads_features_once_and_writes_bins_once() -> None:
-    """And, for each feature, the same k + 1 starts and d places and signs: 2.4 kB that a cache
-    holds. Of features, which bins pick out of order, a warp wants 4 bytes of a sector at a time:
-    those of one feature, d words, are in a cache too."""
+    """And, for each 8 features, the same k + 1 starts; for each feature d places and signs: 2.4 kB
+    that a cache holds. Of features, which bins pick out of order, a warp wants 4 bytes of a sector
+    at a time: those of one feature, d words, are in a cache too."""
     launched, counts = _counted("count_sketch")
     there = _traffic("count_sketch", launched, counts)
     (X, read), (out, written) = there["X"], there["out"]
@@ -221,8 +223,8 @@ def test_a_count_sketch_reads_features_once_and_writes_bins_once() -> None:
     assert written.stored_bytes == SECTOR * written.sectors == out.nbytes
     tables = ("starts", "order", "signs")
     assert sum(there[name][0].nbytes for name in tables) < 2.5e3
-    features = X.shape[0] * X.shape[1]
-    assert there["starts"][1].loaded_bytes == 2 * features * EVEN.k * WORD
+    groups = X.shape[0] * X.shape[1] // grids.FEATURES
+    assert there["starts"][1].loaded_bytes == 2 * groups * EVEN.k * WORD
     assert there["order"][1].loaded_bytes == X.nbytes
     # From memory, with what caches hold counted once.
     arrays = [array for array, _ in there.values()]
@@ -272,10 +274,10 @@ def test_what_stays_in_shared_memory_has_no_bank_conflicts(name: str) -> None:
 
 def test_no_thread_works_through_an_image_alone(counted: dict[str, Any]) -> None:
     """Instructions by warps are at most some times those of an even share. Least even is
-    count_sketch, 21 of 32: bins have different numbers of values."""
+    count_sketch, 19 of 32: bins have different numbers of values."""
     for name, counts in counted.items():
         threads = counts["thread_instructions"] / max(counts["instructions"], 1)
-        assert threads > (20 if name == "count_sketch" else 30), name
+        assert threads > (18 if name == "count_sketch" else 30), name
 
 
 def test_nothing_is_worked_on_in_double_and_nothing_is_in_local_memory(

@@ -10,12 +10,13 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc")
 
 from demopool.implementations.cupy_cuda import signatures
-from demopool.implementations.cupy_cuda.launch import Launch, i32, u32
+from demopool.implementations.cupy_cuda.launch import Launch, i32, u32, u64
 from demopool.implementations.shared import grids
 
 from demopool import ptx
 from tools import cupy_launches as made
-from tools.cupy_counts import LAUNCHES, UNEVEN
+from tools.cupy_counts import LAUNCHES
+from tools.kernel_arrays import UNEVEN
 
 RACE, OUTSIDE = ptx.FaultKind.RACE, ptx.FaultKind.OUT_OF_BOUNDS
 DIVERGENT, MISSING = ptx.FaultKind.DIVERGENT_BARRIER, ptx.FaultKind.MISSING_THREAD
@@ -158,7 +159,7 @@ FAULTS: dict[str, Mistake] = {
         *(RACE, "argument 2"),
     ),
     "the start of the bin after the last one's end": (
-        *("count_sketch", "i < starts[bin + 1]", "i < starts[bin + 2]"),
+        *("count_sketch", "stop = starts[bin + 1]", "stop = starts[bin + 2]"),
         *(OUTSIDE, "argument 2"),
     ),
     "threads without a bin that leave before a barrier": (
@@ -214,7 +215,7 @@ VALUES: dict[str, tuple[str, str, str]] = {
     "signs that are lost": ("normalized_at_once", ", value);\n}", ", T(1));\n}"),
     "signs that are turned": ("count_sketch", "signs[j] < 0 ? -x[j]", "signs[j] > 0 ? -x[j]"),
     "one sign instead of two": ("scatter", "s1[row] == s2[j] ?", "s1[row] == 1 ?"),
-    "an exponent one too low": ("scaled", "ilogb(size) + 1", "ilogb(size)"),
+    "an exponent one too low": ("scaled", "? exponent_of(size)", "? exponent_of(size) - 1"),
     "a scale that is taken off instead of put back": ("restored", "exp2(-static", "exp2(static"),
 }
 
@@ -342,13 +343,12 @@ def test_sketches_that_land_in_each_other_are_named() -> None:
     X, out = ptx.reserve((features, d)), ptx.reserve((features, k))
     starts = np.minimum(np.arange(k + 1), d).astype(np.int32)
     tables = (starts, np.arange(d, dtype=np.int32), np.ones(d, np.int8))
-    blocks, shape = grids.per_image(features, k)
-    args = (X, X, *tables, out, u32(d), u32(k), u32(blocks), i32(0))
+    blocks, shape = grids.sketches(features, k)
+    args = (X, X, *tables, out, u64(features), u32(d), u32(k), u32(blocks), i32(0))
     launched: Launch = ("count_sketch", shape, args)
-    chosen = [(0,), ((features - 1) * blocks,)]
+    chosen = [(0,), (shape.blocks - blocks,)]
     made.started(made.compiled(launched), launched, blocks=chosen)
-    old = "const size_t feature = blockIdx.x"
-    wrong = _faulty("count_sketch", old, "const unsigned feature = blockIdx.x")
+    wrong = _faulty("count_sketch", "for (size_t feature", "for (unsigned feature")
     with pytest.raises(ptx.Fault) as caught:
         made.started(wrong, launched, blocks=chosen)
     _is_named(caught, RACE, "argument 5")

@@ -1,7 +1,7 @@
 """Would a mistake in a kernel of cupy:cuda be seen? Kernels with one instruction changed.
 
 Results are compared bit for bit; ``tools/cupy_cases.py`` has the launches. Mutants of what CUDA's
-own mathematics puts into a kernel (pow, ilogb, scalbn) are drawn with those of its own code, and
+own mathematics puts into a kernel (pow, exp2) are drawn with those of its own code, and
 judged like them: the compiler gives both the same line of the source.
 
 Here are the first mutants of each kernel; ``CUPY_MUTANTS=50`` in the environment tests all for
@@ -38,9 +38,15 @@ _LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have 
 _PARTS = "pow: 2 to a whole number as another product of two powers of two"
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
 _BEFORE = "a case that never comes here; it has been dealt with before"
-_SCALBN = "scalbn: another way to the same number, or a bound that no exponent of a float reaches"
+_HALVES = "the exponent in two other parts: their powers of two have the same product"
+_COPY = "another register with the same number"
 
 SURVIVORS: dict[str, dict[str, str]] = {
+    "count_sketch": {
+        "`add.s64 %rd29, %rd119, 8` -> `sub.s64 %rd29, %rd119, 8`": (
+            "a group goes on to the last feature, and writes what the next one writes"
+        ),
+    },
     "first_step": {
         "`sub.ftz.f32 %f29, %f21, %f28` -> `sub.ftz.f32 %f29, %f21, %f27`": _NEGATIVE,
         "`sub.ftz.f32 %f29, %f21, %f28` -> `add.ftz.f32 %f29, %f21, %f28`": _NEGATIVE,
@@ -59,10 +65,21 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`setp.ge.ftz.f32 %p19, %f105, 0f00000000`": _PARTS,
     },
     "free_sums": {"`mov.u32 %r55, 4` -> `mov.u32 %r55, 5`": _ALL_LANES},
+    "from_triangle": {
+        "`setp.ne.s32 %p68, %r300, 1` -> `setp.ne.s32 %p68, %r299, 1`": _COPY,
+        "`setp.le.u32 %p26, %r13, %r42` -> `setp.le.u32 %p26, %r13, %r41`": _COPY,
+        "`add.ftz.f32 %f373, %f244, 0f00000000` -> "
+        "`sub.ftz.f32 %f373, %f244, 0f00000000`": "a sum that begins with zero",
+        "`setp.gt.u32 %p17, %r33, %r3` -> `setp.gt.u32 %p17, %r33, %r2`": (
+            "a loop that mends rows of tiles beyond 1024"
+        ),
+    },
     "gram": {
-        "`setp.ge.u32 %p161, %r123, %r22` -> `setp.gt.u32 %p161, %r123, %r22`": (
+        "`setp.ge.u32 %p153, %r187, %r28` -> `setp.ge.u32 %p153, %r187, %r27`": (
             "a part of a tile beside the diagonal: a row of it is never a column of it"
         ),
+        "`setp.gt.u32 %p45, %r26, %r54` -> `setp.gt.u32 %p45, %r26, %r53`": _COPY,
+        "`add.s32 %r113, %r54, 48` -> `add.s32 %r113, %r53, 48`": _COPY,
     },
     "largest": {"`@%p8 bra $L__BB0_5` the other way": _SAME_LANE},
     "normalized_at_once": {
@@ -77,14 +94,8 @@ SURVIVORS: dict[str, dict[str, str]] = {
         ),
     },
     "scaled": {
-        "`selp.b32 %r18, 2147483647, %r17, %p6` -> `selp.b32 %r18, 0, %r17, %p6`": _BEFORE,
-        "`selp.b32 %r34, -2147483648, %r18, %p7` -> "
-        "`selp.b32 %r34, -2147483648, %r18, %p6`": _BEFORE,
-        "`setp.eq.s32 %p6, %r3, 2139095040` -> `setp.eq.s32 %p6, %r3, 2139095041`": _BEFORE,
-        "`setp.lt.s32 %p9, %r28, 101` -> `setp.le.s32 %p9, %r28, 101`": _SCALBN,
-        "`add.s32 %r25, %r24, 508` -> `add.s32 %r25, %r23, 508`": _SCALBN,
-        "`add.s32 %r29, %r24, 127` -> `add.s32 %r29, %r23, 127`": _SCALBN,
-        "`max.s32 %r24, %r23, -278` -> `max.s32 %r24, %r23, -277`": _SCALBN,
+        "`shr.s32 %r16, %r15, 1` -> `shr.s32 %r16, %r15, 2`": _HALVES,
+        "`shr.u32 %r14, %r3, 31` -> `shr.u32 %r14, %r3, 32`": _HALVES,
     },
     "scatter_far": {
         "`setp.ge.u32 %p1, %r17, %r8` -> `setp.gt.u32 %p1, %r17, %r8`": (
@@ -130,8 +141,8 @@ def test_only_mutants_that_are_explained_are_left(name: str) -> None:
 def test_over_all_kernels_95_percent_are_caught() -> None:
     """The survivors are named above, and the test above compares them.
 
-    The cases were made with the draw of seed 0 in view. Of another draw, seed 2, that nobody had
-    looked at, 753 of 800 were caught: 94.1 %.
+    The cases were made with the draw of seed 0 in view. Of another draw, seed 3, that nobody had
+    looked at, 764 of 800 were caught: 95.5 %.
     """
     left = sum(len(named) for named in SURVIVORS.values())
     assert left <= 0.05 * mutation.MUTANTS * len(CASES)

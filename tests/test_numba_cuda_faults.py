@@ -19,6 +19,7 @@ from demopool.implementations.numba_cuda import kernels, launch
 
 from demopool import ptx
 from tools import numba_counts
+from tools.kernel_arrays import UNEVEN
 
 SOURCES = Path(kernels.__file__).parent
 RACE, OUTSIDE = ptx.FaultKind.RACE, ptx.FaultKind.OUT_OF_BOUNDS
@@ -170,7 +171,7 @@ def _faulty(old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _launch(kernel: Any, name: str, shared: int | None = None) -> None:
-    _, shape, args = numba_counts.LAUNCHES[name](np.float32, numba_counts.UNEVEN)
+    _, shape, args = numba_counts.LAUNCHES[name](np.float32, UNEVEN)
     module = ptx.compile(kernel, "sm_80", signature=launch.signature(args))
     bytes_ = shape.shared if shared is None else shared
     module.launch(kernel.__name__, shape.blocks, shape.threads, args, bytes_, most_steps=100_000)

@@ -18,9 +18,10 @@ pytest.importorskip("numba.cuda")
 pytest.importorskip("cuda.pathfinder")
 
 from demopool import ptx
-from tools import numba_mutants
+from tools import mutation
 from tools.numba_cases import CASES
 from tools.numba_counts import LAUNCHES
+from tools.numba_mutants import KERNELS
 
 TESTED = int(os.environ.get("NUMBA_MUTANTS", "12"))
 
@@ -130,23 +131,22 @@ SURVIVORS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_only_mutants_that_are_explained_are_left(name: str) -> None:
-    module = numba_mutants.fresh(name)
-    wanted = numba_mutants.results(module, name)
-    drawn = numba_mutants.drawn(module, name)
+    module, wanted = KERNELS.fresh(name)
+    drawn = mutation.drawn(module)
     named = SURVIVORS.get(name, {})
     assert len(drawn) >= 20
     assert named.keys() <= {mutant.what for mutant in drawn}
     tested = drawn[:TESTED]
-    left = [m.what for m in tested if not numba_mutants.is_caught(m, name, wanted)]
+    left = [mutant.what for mutant in KERNELS.survivors(tested, name, wanted)]
     assert sorted(left) == sorted(m.what for m in tested if m.what in named)
-    assert ptx.coverage(module, name) >= 0.8
+    assert ptx.coverage(module) >= 0.8
 
 
 def test_over_all_kernels_96_percent_are_caught() -> None:
     """The survivors are named above, and the test above compares them."""
     for names in (CASES, LAUNCHES):
         left = sum(len(SURVIVORS.get(name, {})) for name in names)
-        assert left <= 0.04 * numba_mutants.MUTANTS * len(names)
+        assert left <= 0.04 * mutation.MUTANTS * len(names)
 
 
 def test_every_kernel_that_is_counted_has_cases() -> None:
@@ -155,5 +155,5 @@ def test_every_kernel_that_is_counted_has_cases() -> None:
 
 def test_no_kernel_works_on_float32_in_double() -> None:
     for name in CASES:
-        code = numba_mutants.fresh(name).kernel(name).code
+        code = KERNELS.fresh(name)[0].kernel().code
         assert not [ins.text for ins in code if "f64" in ins.modifiers], name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from demopool.implementations.cupy_cuda import sketch
@@ -18,6 +18,7 @@ from demopool.implementations.cupy_cuda.launch import Launch
 from demopool import hashes, ptx
 from tools import counts
 from tools import cupy_launches as made
+from tools.kernel_arrays import EVEN, Sizes, positive, random
 
 FILE = Path(__file__).parents[1] / "tests" / "cupy_cuda_counts.json"
 
@@ -25,76 +26,52 @@ Array = Any
 f32, i32 = np.float32, np.int32
 
 
-class Sizes(NamedTuple):
-    """Images, features, their length, and the length of a sketch."""
-
-    images: int
-    n: int
-    d: int
-    k: int
-
-
-EVEN = Sizes(2, 128, 64, 512)
-"""Whole tiles, so that what is counted is what the kernel does, not what its edges do."""
-
-UNEVEN = Sizes(2, 70, 21, 50)
-"""More than one tile, and tiles with tails."""
-
-
-def _random(*shape: int) -> Array:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(f32)
-
-
-def _positive(*shape: int) -> Array:
-    return np.abs(_random(*shape)) + f32(0.1)
-
-
 def _hashes(z: Sizes) -> sketch.PreparedHashes:
     return sketch.prepare(hashes(z.d, z.k), np.asarray)
 
 
 def _largest(z: Sizes) -> Launch:
-    return made.largest(_random(z.images, z.n * z.d))
+    return made.largest(random(z.images, z.n * z.d))
 
 
 def _scaled(z: Sizes) -> Launch:
-    return made.scaled(_random(z.images, z.n * z.d), _positive(z.images))
+    return made.scaled(random(z.images, z.n * z.d), positive(z.images))
 
 
 def _restored(z: Sizes) -> Launch:
-    return made.restored(_positive(z.images, z.n), np.arange(z.images, dtype=i32), 0.9)
+    return made.restored(positive(z.images, z.n), np.arange(z.images, dtype=i32), 0.9)
 
 
 def _gram(z: Sizes) -> Launch:
-    return made.gram(_random(z.images, z.n, z.d))
+    return made.gram(random(z.images, z.n, z.d))
 
 
 def _from_triangle(z: Sizes) -> Launch:
-    return made.from_triangle(_random(z.n, z.n))
+    return made.from_triangle(random(z.n, z.n))
 
 
 def _first_step(z: Sizes) -> Launch:
-    return made.first_step(_positive(z.images * z.n))
+    return made.first_step(positive(z.images * z.n))
 
 
 def _vectors(z: Sizes) -> tuple[Array, Array]:
     """Targets, and weights of which some are zero."""
-    targets, a = _positive(z.images, z.n), _positive(z.images, z.n)
+    targets, a = positive(z.images, z.n), positive(z.images, z.n)
     a[:, 2:5] = 0
     return targets, a
 
 
 def _step(z: Sizes) -> Launch:
-    return made.step(_positive(z.images, z.n, z.n), *_vectors(z))
+    return made.step(positive(z.images, z.n, z.n), *_vectors(z))
 
 
 def _small_image(z: Sizes) -> Launch:
-    return made.small_image(_positive(z.images, z.n, z.n), *_vectors(z))
+    return made.small_image(positive(z.images, z.n, z.n), *_vectors(z))
 
 
 def _free_sums(z: Sizes) -> Launch:
     """Every eighth row is doubtful."""
-    X = _random(z.images, z.n, z.d)
+    X = random(z.images, z.n, z.d)
     XM = X.copy()
     XM[:, ::8] = 0
     return made.free_sums(X, XM, np.ones(z.images, f32), 0.01)
@@ -102,41 +79,41 @@ def _free_sums(z: Sizes) -> Launch:
 
 def _free_step(z: Sizes) -> Launch:
     """No row is doubtful, as of most images."""
-    X = _random(z.images, z.n, z.d)
+    X = random(z.images, z.n, z.d)
     return made.free_step(X, X.copy(), np.zeros((z.images, z.n), i32), *_vectors(z))
 
 
 def _doubtful_step(z: Sizes) -> Launch:
     """Rows that are, some of them."""
-    X = _random(z.images, z.n, z.d)
+    X = random(z.images, z.n, z.d)
     doubtful = (np.arange(z.images * z.n).reshape(z.images, z.n) % 8 == 0).astype(i32)
     return made.free_step(X, X.copy(), doubtful, *_vectors(z))
 
 
 def _power_sums(z: Sizes) -> Launch:
-    return made.power_sums(_random(z.images, z.n * z.d), _positive(z.images))
+    return made.power_sums(random(z.images, z.n * z.d), positive(z.images))
 
 
 def _normalized(z: Sizes) -> Launch:
-    V = _random(z.images, z.n * z.d)
-    return made.normalized(V, _positive(z.images), _positive(z.images))
+    V = random(z.images, z.n * z.d)
+    return made.normalized(V, positive(z.images), positive(z.images))
 
 
 def _normalized_at_once(z: Sizes) -> Launch:
-    return made.normalized_at_once(_random(z.images, z.n * z.d))
+    return made.normalized_at_once(random(z.images, z.n * z.d))
 
 
 def _count_sketch(z: Sizes) -> Launch:
-    X, a = _random(z.images, z.n, z.d), _positive(z.images, z.n)
+    X, a = random(z.images, z.n, z.d), positive(z.images, z.n)
     return made.count_sketch(X, a, _hashes(z).first)
 
 
 def _scatter(z: Sizes) -> Launch:
-    return made.scatter(_random(z.images, z.d, z.d), _hashes(z))
+    return made.scatter(random(z.images, z.d, z.d), _hashes(z))
 
 
 def _scatter_far(z: Sizes) -> Launch:
-    return made.scatter_far(_random(z.images, z.d, z.d), _hashes(z))
+    return made.scatter_far(random(z.images, z.d, z.d), _hashes(z))
 
 
 LAUNCHES: dict[str, Callable[[Sizes], Launch]] = {

@@ -168,10 +168,11 @@ def normalized_at_once(V: Array, power: int = 1) -> Launch:
 def count_sketch(X: Array, a: Array | None, by: sketch.CountSketch) -> Launch:
     images, n, d = X.shape
     k = len(by.starts) - 1
-    blocks, shape = grids.per_image(images * n, k)
+    blocks, shape = grids.sketches(images * n, k)
     weights = X if a is None else a
     arrays = (X, weights, by.starts, by.order, by.signs, _unwritten(X, images, n, k))
-    return _made("count_sketch", shape, *arrays, u32(d), u32(k), u32(blocks), i32(a is not None))
+    sizes = (u64(images * n), u32(d), u32(k), u32(blocks), i32(a is not None))
+    return _made("count_sketch", shape, *arrays, *sizes)
 
 
 def scatter(M: Array, by: sketch.PreparedHashes) -> Launch:

@@ -1,7 +1,7 @@
 """Would a mistake in a kernel of cupy:cuda be seen? ``python -m tools.cupy_mutants [kernel ...]``
 
 ``cupy_cases`` has the launches, ``mutation`` has the rest. Mutants of what CUDA's own mathematics
-puts into a kernel (pow, exp2, ilogb, scalbn) are drawn with those of its own code, and judged like
+puts into a kernel (pow, exp2) are drawn with those of its own code, and judged like
 them: the compiler gives both the same line of the source, so nothing tells them apart.
 """
 

@@ -15,6 +15,7 @@ import numpy as np
 from demopool.implementations.numba_cuda import kernels
 
 from tools import numba_launches as made
+from tools.kernel_arrays import POWERS, STRANGE, counting, one_large, random, spread, whole
 from tools.numba_launches import Launch
 
 Array = Any
@@ -24,95 +25,62 @@ _ABSENT = np.zeros((2, 0), f32)
 """Weights of 1."""
 
 
-def _whole(*shape: int, most: int = 4) -> Array:
-    """Integers of both signs, and zeros among them."""
-    return np.random.default_rng(sum(shape)).integers(-most, most + 1, shape).astype(f32)
-
-
-def _counts(*shape: int, most: int = 4) -> Array:
-    """Integers from 1."""
-    return np.random.default_rng(sum(shape)).integers(1, most + 1, shape).astype(f32)
-
-
-def _random(*shape: int) -> Array:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(f32)
-
-
-def _spread(*shape: int) -> Array:
-    """Positive: all magnitudes with the subnormal ones, near 1, halves, and powers of two."""
-    size = int(np.prod(shape))
-    rng = np.random.default_rng(size)
-    kinds = (
-        10 ** rng.uniform(-44.5, 38.4, size),
-        rng.uniform(0.5, 2, size),
-        rng.integers(1, 5, size) / 2,
-        2.0 ** rng.integers(-149, 128, size),
-        1 + 2.0**-23 * rng.integers(-40, 40, size),
-    )
-    return np.choose(np.arange(size) % 5, kinds).astype(f32).reshape(shape)
-
-
 def _symmetric(images: int, d: int) -> Array:
-    M = _whole(images, d, d)
+    M = whole(images, d, d)
     return np.tril(M) + np.tril(M, -1).swapaxes(1, 2)
 
 
 def _gram() -> list[Launch]:
     return [
-        made.gram(_whole(2, 109, 19)),
-        made.gram(_whole(2, 131, 3), kernels.RECTIFY),
+        made.gram(whole(2, 109, 19)),
+        made.gram(whole(2, 131, 3), kernels.RECTIFY),
     ]
 
 
 def _first_step() -> list[Launch]:
-    sums = _spread(20_000)
+    sums = spread(20_000)
     sums[[3, 300, 400, 401]] = 0, -1, np.inf, np.nan
     numbers = [(0.5, 0.5, 10), (0.0, 1.0, 1), (1.0, 0.0, 1), (0.3, 0.7, 0), (1.7, 3.0, 2)]
     return [made.first_step(sums, *each) for each in numbers]
 
 
-# Infinite, undefined or negative sums are mistakes of others; what a power makes of them is known.
-_STRANGE = np.array([0, -0.0, np.inf, -np.inf, np.nan, -1, -2.5], f32)
-_POWERS = (0.5, 0.0, 1.0, 2.0, 1.7)
-
-
 def _step() -> list[Launch]:
-    K, targets, a = _counts(2, 70, 70), _spread(2, 70), _counts(2, 70)
+    K, targets, a = counting(2, 70, 70), spread(2, 70), counting(2, 70)
     K[1] *= f32(2**-20)
     a[:, 2:5] = 0
-    targets[:, 7:14] = _STRANGE
-    more = made.step(_counts(2, 200, 200), _counts(2, 200), _counts(2, 200), 3.0)
-    return [*(made.step(K, targets, a, tau) for tau in _POWERS), more]
+    targets[:, 7:14] = STRANGE
+    more = made.step(counting(2, 200, 200), counting(2, 200), counting(2, 200), 3.0)
+    return [*(made.step(K, targets, a, tau) for tau in POWERS), more]
 
 
 def _small_image() -> list[Launch]:
-    K, targets, a = _counts(2, 37, 37), _counts(2, 37), _counts(2, 37)
+    K, targets, a = counting(2, 37, 37), counting(2, 37), counting(2, 37)
     a[:, 2:5] = 0
-    far, spread = K.copy(), _spread(2, 37)
+    far, goals = K.copy(), spread(2, 37)
     far[1] *= f32(2**-20)
-    spread[:, 7:14] = _STRANGE
+    goals[:, 7:14] = STRANGE
     return [
-        *(made.small_image(far, spread, a, tau, 2) for tau in _POWERS),
+        *(made.small_image(far, goals, a, tau, 2) for tau in POWERS),
         made.small_image(K, targets, a, 0.5, 4),
         made.small_image(K, targets, a, 0.3, 1),
         made.small_image(K, targets, a, 0.3, 0),
-        made.small_image(_counts(1, 70, 70), _counts(1, 70), _counts(1, 70), 0.25, 3),
+        made.small_image(counting(1, 70, 70), counting(1, 70), counting(1, 70), 0.25, 3),
     ]
 
 
 def _row_forms() -> list[Launch]:
     sizes = [(2, 109, 100), (1, 70, 18), (1, 20, 50)]
-    return [made.row_forms(_whole(*z), _symmetric(z[0], z[2])) for z in sizes]
+    return [made.row_forms(whole(*z), _symmetric(z[0], z[2])) for z in sizes]
 
 
 def _squared_norms() -> list[Launch]:
-    return [made.squared_norms(_whole(3, 21, 200)), made.squared_norms(_whole(2, 8, 5))]
+    return [made.squared_norms(whole(3, 21, 200)), made.squared_norms(whole(2, 8, 5))]
 
 
 def _doubtful_rows() -> list[Launch]:
     """Also rows that are aligned exactly as much as they must be, and rows of zeros."""
-    norms, totals = _counts(3, 600), _counts(3)
-    sums = f32(0.5) * norms * totals[:, None] + _whole(3, 600, most=1)
+    norms, totals = counting(3, 600), counting(3)
+    sums = f32(0.5) * norms * totals[:, None] + whole(3, 600, most=1)
     norms[:, ::7] = 0
     return [made.doubtful_rows(sums, norms, totals, 0.5)]
 
@@ -120,64 +88,56 @@ def _doubtful_rows() -> list[Launch]:
 def _exact_rows() -> list[Launch]:
     doubtful = (np.arange(2 * 21).reshape(2, 21) % 5 < 3).astype(i32)
     return [
-        made.exact_rows(_whole(2, 21, 200, most=2), doubtful, _counts(2, 21)),
-        made.exact_rows(_whole(2, 21, 5), doubtful, _ABSENT),
+        made.exact_rows(whole(2, 21, 200, most=2), doubtful, counting(2, 21)),
+        made.exact_rows(whole(2, 21, 5), doubtful, _ABSENT),
     ]
 
 
 def _update() -> list[Launch]:
     size = 20_000  # the last bits of a power
-    forms, targets, a = _spread(size), _counts(size), _counts(size)
+    forms, targets, a = spread(size), counting(size), counting(size)
     a[3:6] = 0
-    forms[400:407] = _STRANGE
-    return [made.update(forms, targets, a, tau) for tau in _POWERS]
+    forms[400:407] = STRANGE
+    return [made.update(forms, targets, a, tau) for tau in POWERS]
 
 
 def _restored() -> list[Launch]:
     exponents = np.array([0, 1, -1, 5, -40, 149, -149, 300, -300], i32)
-    a = _counts(len(exponents), 600)
+    a = counting(len(exponents), 600)
     return [made.restored(a, exponents, power) for power in (0.9, 2.0, -0.3)]
 
 
 def _outer() -> list[Launch]:
     return [
-        made.outer(_random(2, 21, 109), _random(2, 21)),
-        made.outer(_random(2, 16, 131), _ABSENT),
+        made.outer(random(2, 21, 109), random(2, 21)),
+        made.outer(random(2, 16, 131), _ABSENT),
     ]
 
 
 def _weighted_sum() -> list[Launch]:
     return [
-        made.weighted_sum(_whole(2, 21, 70), _counts(2, 21)),
-        made.weighted_sum(_whole(2, 29, 33), _ABSENT),
+        made.weighted_sum(whole(2, 21, 70), counting(2, 21)),
+        made.weighted_sum(whole(2, 29, 33), _ABSENT),
     ]
 
 
-def _one_large(images: int, values: int) -> Array:
-    """The largest one is in another lane of another warp of another block in every image."""
-    V = _random(images, values)
-    for image in range(images):
-        V[image, 677 * image % values] = (-1) ** image * (10 + image)
-    return V
-
-
 def _largest() -> list[Launch]:
-    V = _one_large(70, 1100)
+    V = one_large(70, 1100)
     V[5] = 0
     return [
         made.largest(V),
-        made.largest(_one_large(40, 40), 1),
-        made.largest(_one_large(9, 6000)[1:].copy(), 9),
+        made.largest(one_large(40, 40), 1),
+        made.largest(one_large(9, 6000)[1:].copy(), 9),
     ]
 
 
 def _power_sums() -> list[Launch]:
-    V, magnitude = _whole(4, 1100, most=8), np.array([8, 16, 0, 4], f32)
+    V, magnitude = whole(4, 1100, most=8), np.array([8, 16, 0, 4], f32)
     return [made.power_sums(V, magnitude, power) for power in (1, 2)]
 
 
 def _normalized() -> list[Launch]:
-    V, magnitude, sums = _random(4, 600), np.array([3, 1e-40, 0, 5e37], f32), _counts(4, most=900)
+    V, magnitude, sums = random(4, 600), np.array([3, 1e-40, 0, 5e37], f32), counting(4, most=900)
     V[1] *= f32(1e-40)
     V[3] *= f32(1e37)
     V[:, ::5] = 0
@@ -187,9 +147,9 @@ def _normalized() -> list[Launch]:
 
 def _scaled() -> list[Launch]:
     magnitude = np.array([1, 0, 1e-44, 3e-39, 0.7, 5, 1e10, 3e38, np.inf, np.nan, 2.0**-126], f32)
-    near = _random(len(magnitude), 600) * np.minimum(magnitude, f32(1e37))[:, None]
+    near = random(len(magnitude), 600) * np.minimum(magnitude, f32(1e37))[:, None]
     return [
-        made.scaled(_spread(len(magnitude), 600), magnitude),
+        made.scaled(spread(len(magnitude), 600), magnitude),
         made.scaled(near, magnitude),
         made.scaled(near[:, :1].copy(), magnitude),
     ]
@@ -203,15 +163,15 @@ def _hashes(d: int, k: int) -> tuple[Array, ...]:
 
 def _scatter() -> list[Launch]:
     return [
-        made.scatter(_whole(2, 21, 21), _hashes(21, 50), 50),
-        made.scatter(_whole(1, 270, 270), _hashes(270, 600), 600),
+        made.scatter(whole(2, 21, 21), _hashes(21, 50), 50),
+        made.scatter(whole(1, 270, 270), _hashes(270, 600), 600),
     ]
 
 
 def _scatter_far() -> list[Launch]:
     return [
-        made.scatter_far(_whole(2, 21, 21), _hashes(21, 50), 50),
-        made.scatter_far(_whole(1, 270, 270), _hashes(270, 600), 600),
+        made.scatter_far(whole(2, 21, 21), _hashes(21, 50), 50),
+        made.scatter_far(whole(1, 270, 270), _hashes(270, 600), 600),
     ]
 
 
@@ -224,18 +184,18 @@ def _product() -> list[Launch]:
     ]
     found = []
     for images, d, beta in sizes:
-        P, Q, D = (_whole(images, d, d, most=most) for most in (4, 6, 9))
+        P, Q, D = (whole(images, d, d, most=most) for most in (4, 6, 9))
         found.append(made.product(P, Q, D, (0.5, beta, 2.0)))
     return found
 
 
 def _moments() -> list[Launch]:
-    return [made.moments(_whole(2, 270, 270)), made.moments(_whole(3, 5, 5), 2)]
+    return [made.moments(whole(2, 270, 270)), made.moments(whole(3, 5, 5), 2)]
 
 
 def _bounds() -> list[Launch]:
     """Of the moments of matrices: of zeros, of large and of equal eigenvalues."""
-    spectra = _random(600, 5) ** 2
+    spectra = random(600, 5) ** 2
     spectra[[0, 300]] = 0
     spectra[::7] = 3
     spectra[::5] *= f32(1e15)
@@ -243,15 +203,15 @@ def _bounds() -> list[Launch]:
 
 
 def _start() -> list[Launch]:
-    return [made.start(_symmetric(3, 21), _whole(3, 21, 21), _counts(3), (3.5, -2.5))]
+    return [made.start(_symmetric(3, 21), whole(3, 21, 21), counting(3), (3.5, -2.5))]
 
 
 def _finish() -> list[Launch]:
     exponents = np.arange(-620, 620, 31).astype(i32)
     bound = np.resize(np.array([1, 3e38, 1e-44, 7], f32), len(exponents))
     return [
-        made.finish(_whole(len(exponents), 5, 5), bound, exponents),
-        made.finish(_whole(3, 21, 21), _counts(3), np.array([0, 1, -1], i32)),
+        made.finish(whole(len(exponents), 5, 5), bound, exponents),
+        made.finish(whole(3, 21, 21), counting(3), np.array([0, 1, -1], i32)),
     ]
 
 
@@ -260,7 +220,7 @@ def _fill() -> list[Launch]:
 
 
 def _copied() -> list[Launch]:
-    return [made.copied(_random(3, 30, 21)), made.copied(_random(2, 128, 2))]
+    return [made.copied(random(3, 30, 21)), made.copied(random(2, 128, 2))]
 
 
 CASES: dict[str, Callable[[], list[Launch]]] = {

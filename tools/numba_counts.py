@@ -8,39 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tools import counts
 from tools import numba_launches as made
+from tools.kernel_arrays import EVEN, Sizes, positive, random
 from tools.numba_launches import Launch
 
 FILE = Path(__file__).parents[1] / "tests" / "numba_cuda_counts.json"
-
-
-class Sizes(NamedTuple):
-    """Images, features, their length, and the length of a sketch."""
-
-    images: int
-    n: int
-    d: int
-    k: int
-
-
-EVEN = Sizes(2, 128, 64, 512)
-"""Whole tiles, so that what is counted is what the kernel does, not what its edges do."""
-
-UNEVEN = Sizes(2, 70, 21, 50)
-"""More than one tile, and tiles with tails: for results."""
-
-
-def _random(*shape: int, dtype: Any) -> Any:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
-
-
-def _positive(*shape: int, dtype: Any) -> Any:
-    return np.abs(_random(*shape, dtype=dtype)) + dtype(0.1)
 
 
 def _spread(count: int, *, dtype: Any) -> Any:
@@ -51,35 +28,35 @@ def _spread(count: int, *, dtype: Any) -> Any:
 
 
 def _gram(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.gram(_random(z.images, z.n, z.d, dtype=dtype))
+    return made.gram(random(z.images, z.n, z.d, dtype=dtype))
 
 
 def _step(dtype: Any, z: Sizes = EVEN) -> Launch:
-    K = _positive(z.images, z.n, z.n, dtype=dtype)
+    K = positive(z.images, z.n, z.n, dtype=dtype)
     targets = _spread(z.images * z.n, dtype=dtype).reshape(z.images, z.n) + dtype(1e-44)
-    a = _positive(z.images, z.n, dtype=dtype)
+    a = positive(z.images, z.n, dtype=dtype)
     a[:, 2:5] = 0
     return made.step(K, targets, a)
 
 
 def _small_image(dtype: Any, z: Sizes = EVEN) -> Launch:
     n = min(z.n, 64)
-    targets, a = (_positive(z.images, n, dtype=dtype) for _ in range(2))
-    return made.small_image(_positive(z.images, n, n, dtype=dtype), targets, a)
+    targets, a = (positive(z.images, n, dtype=dtype) for _ in range(2))
+    return made.small_image(positive(z.images, n, n, dtype=dtype), targets, a)
 
 
 def _row_forms(dtype: Any, z: Sizes = EVEN) -> Launch:
-    M = _random(z.images, z.d, z.d, dtype=dtype)
-    return made.row_forms(_random(z.images, z.n, z.d, dtype=dtype), M)
+    M = random(z.images, z.d, z.d, dtype=dtype)
+    return made.row_forms(random(z.images, z.n, z.d, dtype=dtype), M)
 
 
 def _outer(dtype: Any, z: Sizes = EVEN) -> Launch:
-    X, a = _random(z.images, z.d, z.n, dtype=dtype), _positive(z.images, z.d, dtype=dtype)
+    X, a = random(z.images, z.d, z.n, dtype=dtype), positive(z.images, z.d, dtype=dtype)
     return made.outer(X, a)
 
 
 def _weighted_sum(dtype: Any, z: Sizes = EVEN) -> Launch:
-    X, a = _random(z.images, z.n, z.d, dtype=dtype), _positive(z.images, z.n, dtype=dtype)
+    X, a = random(z.images, z.n, z.d, dtype=dtype), positive(z.images, z.n, dtype=dtype)
     return made.weighted_sum(X, a)
 
 
@@ -91,34 +68,34 @@ def _hashes(z: Sizes) -> tuple[Any, ...]:
 
 
 def _scatter(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.scatter(_random(z.images, z.d, z.d, dtype=dtype), _hashes(z), z.k)
+    return made.scatter(random(z.images, z.d, z.d, dtype=dtype), _hashes(z), z.k)
 
 
 def _scatter_far(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.scatter_far(_random(z.images, z.d, z.d, dtype=dtype), _hashes(z), z.k)
+    return made.scatter_far(random(z.images, z.d, z.d, dtype=dtype), _hashes(z), z.k)
 
 
 def _product(dtype: Any, z: Sizes = EVEN) -> Launch:
-    P, Q = (_random(z.images, z.n, z.n, dtype=dtype) for _ in range(2))
+    P, Q = (random(z.images, z.n, z.n, dtype=dtype) for _ in range(2))
     return made.product(P, Q, P, (0.5, 0.25, 2.0))
 
 
 def _largest(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.largest(_random(z.images, 5000, dtype=dtype))
+    return made.largest(random(z.images, 5000, dtype=dtype))
 
 
 def _power_sums(dtype: Any, z: Sizes = EVEN) -> Launch:
-    V, magnitude = _random(z.images, 5000, dtype=dtype), _positive(z.images, dtype=dtype)
+    V, magnitude = random(z.images, 5000, dtype=dtype), positive(z.images, dtype=dtype)
     return made.power_sums(V, magnitude)
 
 
 def _normalized(dtype: Any, z: Sizes = EVEN) -> Launch:
-    V, magnitude = _random(z.images, 10 * z.n, dtype=dtype), _positive(z.images, dtype=dtype)
-    return made.normalized(V, magnitude, _positive(z.images, dtype=dtype))
+    V, magnitude = random(z.images, 10 * z.n, dtype=dtype), positive(z.images, dtype=dtype)
+    return made.normalized(V, magnitude, positive(z.images, dtype=dtype))
 
 
 def _scaled(dtype: Any, z: Sizes = EVEN) -> Launch:
-    X, magnitude = _random(z.images, 10 * z.n, dtype=dtype), _positive(z.images, dtype=dtype)
+    X, magnitude = random(z.images, 10 * z.n, dtype=dtype), positive(z.images, dtype=dtype)
     return made.scaled(X, magnitude)
 
 
@@ -127,35 +104,35 @@ def _first_step(dtype: Any, z: Sizes = EVEN) -> Launch:
 
 
 def _squared_norms(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.squared_norms(_random(z.images, z.n, z.d, dtype=dtype))
+    return made.squared_norms(random(z.images, z.n, z.d, dtype=dtype))
 
 
 def _doubtful_rows(dtype: Any, z: Sizes = EVEN) -> Launch:
-    sums, norms = (_positive(z.images, z.n + i, dtype=dtype)[:, : z.n].copy() for i in range(2))
+    sums, norms = (positive(z.images, z.n + i, dtype=dtype)[:, : z.n].copy() for i in range(2))
     norms[:, 3] = 0
-    return made.doubtful_rows(sums, norms, _positive(z.images, dtype=dtype), 1.0)
+    return made.doubtful_rows(sums, norms, positive(z.images, dtype=dtype), 1.0)
 
 
 def _exact_rows(dtype: Any, z: Sizes = EVEN) -> Launch:
-    X, v = _random(z.images, z.n, z.d, dtype=dtype), _positive(z.images, z.n, dtype=dtype)
+    X, v = random(z.images, z.n, z.d, dtype=dtype), positive(z.images, z.n, dtype=dtype)
     doubtful = (np.arange(z.images * z.n).reshape(z.images, z.n) % 5 < 3).astype(np.int32)
     return made.exact_rows(X, doubtful, v)
 
 
 def _update(dtype: Any, z: Sizes = EVEN) -> Launch:
-    forms, a = _spread(z.images * z.n, dtype=dtype), _positive(z.images * z.n, dtype=dtype)
+    forms, a = _spread(z.images * z.n, dtype=dtype), positive(z.images * z.n, dtype=dtype)
     targets = a.copy()
     a[3:6] = 0
     return made.update(forms, targets, a)
 
 
 def _restored(dtype: Any, z: Sizes = EVEN) -> Launch:
-    a, exponents = _positive(z.images, z.n, dtype=dtype), np.arange(z.images).astype(np.int32)
+    a, exponents = positive(z.images, z.n, dtype=dtype), np.arange(z.images).astype(np.int32)
     return made.restored(a, exponents, 0.9)
 
 
 def _moments(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.moments(_random(z.images, z.n, z.n, dtype=dtype))
+    return made.moments(random(z.images, z.n, z.n, dtype=dtype))
 
 
 LAUNCHES: dict[str, Callable[..., Launch]] = {

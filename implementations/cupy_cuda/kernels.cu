@@ -17,6 +17,7 @@ constexpr unsigned STEP = 16;
 constexpr unsigned BLOCK = 256;
 constexpr unsigned WARP = 32;
 constexpr unsigned WARPS = BLOCK / WARP;
+constexpr unsigned FEATURES = 8;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
 enum Kind { SQUARE, RECTIFY, KEEP };
@@ -70,10 +71,32 @@ __device__ __forceinline__ void atomic_largest(double* where, double value) {
 }
 
 // The row of a tile when those on and below the diagonal are counted in rows. Up to 1024 rows of
-// tiles 8 tile + 1 is below 2^24, so that it is a float, and its root, rounded correctly, is at
-// least 2 row + 1 in the row and, by many units, less before it.
+// tiles (n = 65,536) 8 tile + 1 is below 2^24, so that it is a float, and its root, rounded
+// correctly, falls into the right row; beyond, the loops mend what rounding does.
 __device__ __forceinline__ unsigned triangle_row(unsigned tile) {
-  return static_cast<unsigned>((__fsqrt_rn(static_cast<float>(8 * tile + 1)) - 1.0f) * 0.5f);
+  const float root = __fsqrt_rn(static_cast<float>(8 * tile + 1));
+  unsigned row = static_cast<unsigned>((root - 1.0f) * 0.5f);
+  while (row * (row + 1) / 2 > tile) --row;
+  while ((row + 1) * (row + 2) / 2 <= tile) ++row;
+  return row;
+}
+
+// The exponent that brings a number of full precision to between 1/2 and 1, and powers of two, from
+// the bits.
+__device__ __forceinline__ int exponent_of(float value) {
+  return ((__float_as_int(value) >> 23) & 255) - 126;
+}
+
+__device__ __forceinline__ int exponent_of(double value) {
+  return static_cast<int>((__double_as_longlong(value) >> 52) & 2047) - 1022;
+}
+
+__device__ __forceinline__ float times_power_of_two(float value, int exponent) {
+  return value * __int_as_float((exponent + 127) << 23);
+}
+
+__device__ __forceinline__ double times_power_of_two(double value, int exponent) {
+  return value * __longlong_as_double(static_cast<long long>(exponent + 1023) << 52);
 }
 
 // a <- a / (a (K a) / r)^tau, as a (...)^-tau; rows without a weight stay without one.
@@ -173,9 +196,12 @@ __global__ void scaled(const T* X, const T* magnitude, T* out, int* exponents, u
   const unsigned j = blockIdx.x % blocks * BLOCK + threadIdx.x;
   if (j >= values) return;
   const T size = magnitude[image];
-  const int exponent = size > T(0) && size - size == T(0) ? ilogb(size) + 1 : 0;
+  // Not of an infinity, nor of NaN.
+  const int exponent = size > T(0) && size - size == T(0) ? exponent_of(size) : 0;
   const size_t place = static_cast<size_t>(image) * values + j;
-  out[place] = scalbn(X[place], -exponent);
+  // In two steps: 2^-exponent itself may be too small or too large.
+  const int half = exponent / 2;
+  out[place] = times_power_of_two(times_power_of_two(X[place], -half), half - exponent);
   if (j == 0) exponents[image] = exponent;
 }
 
@@ -448,21 +474,26 @@ __global__ void normalized_at_once(const T* V, T* out, unsigned values, int powe
 
 // The count sketch of every feature, times its weight: a thread for each bin, which sums the values
 // that fall into it, so that no atomics are needed. Values are sorted by their bins: those of bin b
-// are order[starts[b]] to order[starts[b + 1] - 1]. `blocks` share a feature.
+// are order[starts[b]] to order[starts[b + 1] - 1]. `blocks` share FEATURES features, so that a
+// thread looks up its bin once for all of them.
 template <typename T>
 __global__ void count_sketch(const T* X, const T* weights, const int* starts, const int* order,
-                             const signed char* signs, T* out, unsigned d, unsigned k,
-                             unsigned blocks, int weighted) {
-  const size_t feature = blockIdx.x / blocks;
+                             const signed char* signs, T* out, size_t features, unsigned d,
+                             unsigned k, unsigned blocks, int weighted) {
+  const size_t first = static_cast<size_t>(blockIdx.x / blocks) * FEATURES;
+  const size_t last = first + FEATURES < features ? first + FEATURES : features;
   const unsigned bin = blockIdx.x % blocks * BLOCK + threadIdx.x;
   if (bin >= k) return;
-  const T* x = X + feature * d;
-  T total = T(0);
-  for (int i = starts[bin]; i < starts[bin + 1]; ++i) {
-    const int j = order[i];
-    total += signs[j] < 0 ? -x[j] : x[j];
+  const int start = starts[bin], stop = starts[bin + 1];
+  for (size_t feature = first; feature < last; ++feature) {
+    const T* x = X + feature * d;
+    T total = T(0);
+    for (int i = start; i < stop; ++i) {
+      const int j = order[i];
+      total += signs[j] < 0 ? -x[j] : x[j];
+    }
+    out[feature * k + bin] = weighted ? total * weights[feature] : total;
   }
-  out[feature * k + bin] = weighted ? total * weights[feature] : total;
 }
 
 // out[(h1[i] + h2[j]) mod k] += s1[i] s2[j] M[i, j], in shared memory, then added to `out`, which

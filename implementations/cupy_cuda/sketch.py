@@ -11,7 +11,7 @@ from demopool.implementations.shared import grids
 from demopool.hashing import Hashes
 
 from . import pool
-from .launch import Array, Launcher, i32, u32
+from .launch import Array, Launcher, i32, u32, u64
 
 # Sketches and their spectra exist for as many features at once as fit in here: enough to fill a
 # GPU. CuPy keeps the plans of its transforms; all parts but the last have the same one.
@@ -113,8 +113,8 @@ def _count_sketch(on: Launcher, X: Array, by: CountSketch, a: Array | None, k: i
     X = on.contiguous(X)
     weights = X if a is None else on.contiguous(a)
     out = on.empty((images, n, k), X)
-    blocks, shape = grids.per_image(images * n, k)
-    sizes = (u32(d), u32(k), u32(blocks), i32(a is not None))
+    blocks, shape = grids.sketches(images * n, k)
+    sizes = (u64(images * n), u32(d), u32(k), u32(blocks), i32(a is not None))
     on.run("count_sketch", shape, X, weights, by.starts, by.order, by.signs, out, *sizes)
     return out
 

@@ -13,6 +13,7 @@ TILE = 64
 BLOCK = 256
 WARP = 32
 WARPS = BLOCK // WARP
+FEATURES = 8
 
 SHARED_BYTES = 48 * 1024
 """What a block gets without asking."""
@@ -84,6 +85,11 @@ def columns(images: int, d: int) -> tuple[int, Shape]:
 def small_image_bytes(n: int, itemsize: int) -> int:
     """Shared memory for K, two weight vectors and the targets."""
     return (n * n + 3 * n) * itemsize
+
+
+def sketches(features: int, k: int) -> tuple[int, Shape]:
+    """A thread for every bin of some features: blocks of those, and the launch."""
+    return per_image(-(-features // FEATURES), k)
 
 
 def scatters(

@@ -1,0 +1,71 @@
+"""Sizes and arrays for launches of GPU kernels, the same for every set of kernels."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any
+f32 = np.float32
+
+
+class Sizes(NamedTuple):
+    """Images, features, their length, and the length of a sketch."""
+
+    images: int
+    n: int
+    d: int
+    k: int
+
+
+EVEN = Sizes(2, 128, 64, 512)
+"""Whole tiles, so that what is counted is what the kernel does, not what its edges do."""
+
+UNEVEN = Sizes(2, 70, 21, 50)
+"""More than one tile, and tiles with tails: for results."""
+
+
+def random(*shape: int, dtype: Any = f32) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def positive(*shape: int, dtype: Any = f32) -> Array:
+    return np.abs(random(*shape, dtype=dtype)) + dtype(0.1)
+
+
+def whole(*shape: int, most: int = 4) -> Array:
+    """Integers of both signs, and zeros among them."""
+    return np.random.default_rng(sum(shape)).integers(-most, most + 1, shape).astype(f32)
+
+
+def counting(*shape: int, most: int = 4) -> Array:
+    """Integers from 1."""
+    return np.random.default_rng(sum(shape)).integers(1, most + 1, shape).astype(f32)
+
+
+def spread(*shape: int) -> Array:
+    """Positive: all magnitudes with the subnormal ones, near 1, halves, and powers of two."""
+    size = int(np.prod(shape))
+    rng = np.random.default_rng(size)
+    kinds = (
+        10 ** rng.uniform(-44.5, 38.4, size),
+        rng.uniform(0.5, 2, size),
+        rng.integers(1, 5, size) / 2,
+        2.0 ** rng.integers(-149, 128, size),
+        1 + 2.0**-23 * rng.integers(-40, 40, size),
+    )
+    return np.choose(np.arange(size) % 5, kinds).astype(f32).reshape(shape)
+
+
+def one_large(images: int, values: int) -> Array:
+    """The largest one is in another lane of another warp of another block in every image."""
+    V = random(images, values)
+    for image in range(images):
+        V[image, 677 * image % values] = (-1) ** image * (10 + image)
+    return V
+
+
+# Infinite, undefined or negative sums are mistakes of others; what a power makes of them is known.
+STRANGE = np.array([0, -0.0, np.inf, -np.inf, np.nan, -1, -2.5], f32)
+POWERS = (0.5, 0.0, 1.0, 2.0, 1.7)
