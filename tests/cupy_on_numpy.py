@@ -27,6 +27,10 @@ class CUDARuntimeError(RuntimeError):
     pass
 
 
+class CUDADriverError(RuntimeError):
+    """What a launch raises; CuPy has two kinds of errors."""
+
+
 class Device:
     """The only GPU."""
 
@@ -193,7 +197,7 @@ class RawKernel:
         self, grid: tuple[int, ...], block: tuple[int, ...], args: Any, *, shared_mem: int = 0
     ) -> None:
         if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise CUDARuntimeError("out of resources requested for launch")
+            raise CUDADriverError("out of resources requested for launch")
         for arg in args:
             assert isinstance(arg, Array | np.generic), type(arg)
         # Like a driver, which is given addresses and keeps nothing alive.
@@ -314,6 +318,7 @@ def installed(monkeypatch: Any) -> Iterator[Any]:
         Event=lambda: SimpleNamespace(record=lambda: None),
         MemoryHook=MemoryHook,
         runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError),
+        driver=SimpleNamespace(CUDADriverError=CUDADriverError),
         get_current_stream=lambda: Stream.current,
         get_elapsed_time=lambda start, end: 2.0,
     )

@@ -63,7 +63,9 @@ def test_prepared_hashes_give_the_same_numbers(usable: str) -> None:
     X = ops.asarray(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))
     h = dp.hashes(5, k=16)
     plain, ready = ops.pool_sketch(X, h), ops.pool_sketch(X, ops.prepare(h))
-    np.testing.assert_array_equal(ops.to_numpy(plain), ops.to_numpy(ready))
+    # To some units in the last place: atomic additions on a GPU have no order.
+    difference = np.abs(ops.to_numpy(plain) - ops.to_numpy(ready))
+    assert difference.max() <= 8 * np.finfo(np.float32).eps * np.abs(ops.to_numpy(plain)).max()
 
 
 def test_signatures_are_those_of_the_interface() -> None:

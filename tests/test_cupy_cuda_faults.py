@@ -42,15 +42,11 @@ _STORED = "sums[2 * half + i][j];\n    "
 Mistake = tuple[str, str, str, ptx.FaultKind, str]
 FAULTS: dict[str, Mistake] = {
     "no barrier before a tile is read": (
-        *(
-            "gram",
-            f"    {_BARRIER}#pragma unroll\n    for (unsigned k = 0",
-            "    for (unsigned k = 0",
-        ),
+        *("gram", f"    {_BARRIER}    add_products", "    add_products"),
         *(RACE, _UNORDERED),
     ),
     "no barrier before a tile is overwritten": (
-        *("gram", f"      }}\n    {_BARRIER}", "      }\n"),
+        *("gram", f"columns);\n    {_BARRIER}", "columns);\n"),
         *(RACE, _UNORDERED),
     ),
     "no barrier before the mirror image is read": (
@@ -209,14 +205,18 @@ VALUES: dict[str, tuple[str, str, str]] = {
     ),
     "a sum of half a warp": ("step", "total = sum_of(total, WARP);", "total = sum_of(total, 16);"),
     "a weight to the wrong power": ("free_step", "target, -tau)", "target, tau)"),
-    "rows without a weight that get one": ("step", "weight > T(0) ?", "weight >= T(0) ?"),
+    "rows without a weight that get one": (
+        "step",
+        "weight == T(0) ? weight",
+        "weight < T(0) ? weight",
+    ),
     "products where their squares were wanted": ("free_sums", "product * product *", "product *"),
     "a norm in place of its root": ("normalized", "sqrt(share / sum)", "share / sum"),
     "signs that are lost": ("normalized_at_once", ", value);\n}", ", T(1));\n}"),
     "signs that are turned": ("count_sketch", "signs[j] < 0 ? -x[j]", "signs[j] > 0 ? -x[j]"),
     "one sign instead of two": ("scatter", "s1[row] == s2[j] ?", "s1[row] == 1 ?"),
     "an exponent one too low": ("scaled", "? exponent_of(size)", "? exponent_of(size) - 1"),
-    "a scale that is taken off instead of put back": ("restored", "exp2(-static", "exp2(static"),
+    "a scale that is taken off instead of put back": ("restored", "(-exponents", "(exponents"),
 }
 
 

@@ -19,6 +19,7 @@ from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementa
 
 import demopool as dp
 from demopool import reference
+from demopool.errors import InvalidInput
 from demopool.operations import Operations
 from demopool.routes import ROUTES
 
@@ -150,12 +151,26 @@ def test_tensors_of_other_libraries_are_taken_through_dlpack(ops: Operations) ->
 
 
 def test_arrays_that_are_not_on_a_gpu_are_not_ours(ops: Operations) -> None:
-    class OnTheHost(Foreign):
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return 1, 0
-
-    assert ops.implementation.inspect(OnTheHost(_features(2, 3, 4))) is None
     assert ops.implementation.inspect(_features(2, 3, 4)) is None
+
+
+def test_a_tensor_that_requires_grad_is_refused_with_a_sentence(ops: Operations) -> None:
+    class WithGradient:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+
+    with pytest.raises(InvalidInput, match="requires grad"):
+        ops.weights(WithGradient())
+
+
+def test_features_far_from_one_are_brought_into_range_where_they_are(
+    ops: Operations, cupy: Any
+) -> None:
+    X = _features(2, 3, 4)
+    factors = np.array([2.0, 0.5], np.float32).reshape(2, 1, 1)
+    found = ops.implementation.scaled(cupy.asarray(X), factors)
+    np.testing.assert_array_equal(np.asarray(found), X * factors)
 
 
 # --- launches ---
@@ -238,16 +253,19 @@ def test_a_capture_of_the_callers_own_gets_plain_launches(ops: Operations, cupy:
     assert len(gpu.GRAPHS) == 0
 
 
-def test_a_capture_that_fails_says_what_to_do(
-    ops: Operations, cupy: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["CUDARuntimeError", "CUDADriverError"])
+def test_launches_that_cannot_be_a_graph_are_made_one_by_one(
+    ops: Operations, cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     def fail(self: Any) -> None:
-        raise stand_in.CUDARuntimeError("operation not permitted")
+        raise getattr(stand_in, kind)("operation not permitted")
 
     monkeypatch.setattr(stand_in.Stream, "begin_capture", fail)
-    ops.weights(cupy.asarray(LARGE), route="dense", iterations=3)
-    with pytest.raises(RuntimeError, match=r"DEMOPOOL_CUDA_GRAPHS=0"):
-        ops.weights(cupy.asarray(LARGE), route="dense", iterations=3)
+    here, wanted = cupy.asarray(LARGE), reference.weights(LARGE, iterations=3)
+    _close(ops.weights(here, route="dense", iterations=3), wanted)
+    with pytest.warns(RuntimeWarning, match="DEMOPOOL_CUDA_GRAPHS=0"):
+        _close(ops.weights(here, route="dense", iterations=3), wanted)
+    _close(ops.weights(here, route="dense", iterations=3), wanted)
 
 
 def test_only_the_last_graphs_are_kept() -> None:

@@ -69,6 +69,15 @@ def _gram() -> list[Launch]:
     ]
 
 
+def _outer() -> list[Launch]:
+    return [
+        made.outer(whole(2, 19, 109), counting(2, 19)),
+        made.outer(whole(2, 3, 131), None),
+        made.outer(whole(1, 16, 87), counting(1, 16)),
+        made.outer(whole(1, 5, 120), None),
+    ]
+
+
 def _from_triangle() -> list[Launch]:
     return [
         made.from_triangle(whole(109, 109)),
@@ -224,6 +233,7 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "largest": _largest,
     "normalized": _normalized,
     "normalized_at_once": _normalized_at_once,
+    "outer": _outer,
     "power_sums": _power_sums,
     "restored": _restored,
     "scaled": _scaled,

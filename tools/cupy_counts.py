@@ -46,6 +46,10 @@ def _gram(z: Sizes) -> Launch:
     return made.gram(random(z.images, z.n, z.d))
 
 
+def _outer(z: Sizes) -> Launch:
+    return made.outer(random(z.images, z.d, z.n), positive(z.images, z.d))
+
+
 def _from_triangle(z: Sizes) -> Launch:
     return made.from_triangle(random(z.n, z.n))
 
@@ -127,6 +131,7 @@ LAUNCHES: dict[str, Callable[[Sizes], Launch]] = {
     "largest": _largest,
     "normalized": _normalized,
     "normalized_at_once": _normalized_at_once,
+    "outer": _outer,
     "power_sums": _power_sums,
     "restored": _restored,
     "scaled": _scaled,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from demopool.implementations.cupy_cuda import emulated, signatures, sketch
 from demopool.implementations.cupy_cuda.launch import Launch, i32, u32, u64
-from demopool.implementations.shared import grids
+from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.grids import Shape
 
 from demopool import ptx
@@ -75,8 +76,9 @@ def scaled(X: Array, magnitude: Array) -> Launch:
 def restored(a: Array, exponents: Array, power: float) -> Launch:
     images, n = a.shape
     blocks, shape = grids.per_image(images, n)
-    number, out = a.dtype.type, _unwritten(a, images, n)
-    return _made("restored", shape, a, exponents, out, number(power), u32(n), u32(blocks))
+    out = _unwritten(a, images, n)
+    parts = (a.dtype.type(part) for part in scaling.in_two_parts(Fraction(power), a.dtype))
+    return _made("restored", shape, a, exponents, out, *parts, u32(n), u32(blocks))
 
 
 # --- weights ---
@@ -88,6 +90,14 @@ def gram(X: Array, kind: int = SQUARE) -> Launch:
     results = (_unwritten(X, images, n, n), _zeros(X, images, n))
     sizes = (u32(n), u32(d), u32(count))
     return _made("gram", grids.products(images * count), X, *results, *sizes, i32(kind))
+
+
+def outer(X: Array, a: Array | None) -> Launch:
+    images, n, d = X.shape
+    count = grids.triangle(d)
+    arrays = (X, X if a is None else a, _unwritten(X, images, d, d))
+    sizes = (u32(n), u32(d), u32(count), i32(a is not None))
+    return _made("outer", grids.products(images * count), *arrays, *sizes)
 
 
 def from_triangle(K: Array, kind: int = SQUARE) -> Launch:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from demopool.implementations.numba_cuda import kernels, launch
-from demopool.implementations.shared import grids
+from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.grids import Shape
 
 from demopool import ptx
@@ -129,7 +130,8 @@ def update(forms: Array, targets: Array, a: Array, tau: float = 0.5) -> Launch:
 
 def restored(a: Array, exponents: Array, power: float) -> Launch:
     blocks, shape = grids.per_image(*a.shape)
-    return kernels.restored, shape, (a, exponents, a.dtype.type(power), i32(blocks))
+    parts = (a.dtype.type(part) for part in scaling.in_two_parts(Fraction(power), a.dtype))
+    return kernels.restored, shape, (a, exponents, *parts, i32(blocks))
 
 
 # --- pooling ---

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -88,27 +89,35 @@ class Gpu(Launcher):
             return
         key = (self.index, *(_identity(launch) for launch in launches))
         graph = GRAPHS.get(key)
-        if graph is None:
+        if graph is SEEN:
+            graph = self._captured(launches)
+            GRAPHS.put(key, graph)
+        if graph in (None, PLAIN):
             super().run_all(launches)
-        elif graph is SEEN:
-            GRAPHS.put(key, self._captured(launches))
-            GRAPHS.get(key).launch(current)
         else:
             graph.launch(current)
 
     def _captured(self, launches: Sequence[Launch]) -> Any:
+        """PLAIN, with a warning, where a driver does not allow it."""
         # The default stream cannot be captured.
         stream = cupy().cuda.Stream(non_blocking=True)
+        cuda = cupy().cuda
         try:
             with stream:
                 stream.begin_capture()
-                super().run_all(launches)
-                return stream.end_capture()
-        except cupy().cuda.runtime.CUDARuntimeError as problem:
-            raise RuntimeError(
-                f"The launches could not be made one CUDA graph ({problem}); set "
-                f"{GRAPHS_VARIABLE}=0 to launch them one by one."
-            ) from problem
+                try:
+                    super().run_all(launches)
+                finally:
+                    graph = stream.end_capture()
+            return graph
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as problem:
+            warnings.warn(
+                f"{len(launches)} launches could not be made one CUDA graph ({problem}) and are "
+                f"made one by one; {GRAPHS_VARIABLE}=0 does so without a word.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return PLAIN
 
     def lower_product(self, X: Array, out: Array, *, transposed: bool) -> None:
         _cublas().syrk("T" if transposed else "N", X, out=out, lower=True)
@@ -139,6 +148,9 @@ def _module(ctype: str) -> Any:
 
 SEEN = object()
 """In the place of a graph: these launches came once, the next time they are worth a graph."""
+
+PLAIN = object()
+"""In the place of a graph: these launches cannot be one."""
 
 
 class Graphs:

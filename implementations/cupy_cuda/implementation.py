@@ -11,14 +11,12 @@ from demopool.implementations.shared.table import kernel_table
 from numpy.typing import NDArray
 
 from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.errors import InvalidInput
 from demopool.hashing import Hashes
 
 from . import pool, power, sketch, weights
 from .gpu import Gpu, cupy, gpu
 from .launch import Array
-
-_ON_GPU = (2, 13)
-"""DLPack's numbers for the memory of a GPU, and for managed memory."""
 
 
 def _as_cupy(array: Any) -> Array:
@@ -26,6 +24,13 @@ def _as_cupy(array: Any) -> Array:
     if isinstance(array, cupy().ndarray):
         return array
     return cupy().from_dlpack(array) if hasattr(array, "__dlpack__") else cupy().asarray(array)
+
+
+def _index(array: Any) -> int:
+    """The GPU of an array of another library."""
+    if hasattr(array, "__dlpack_device__"):
+        return int(array.__dlpack_device__()[1])
+    return int(_as_cupy(array).device.id)
 
 
 def _place(array: Any) -> tuple[Gpu, Array]:
@@ -50,14 +55,14 @@ class CupyCudaImplementation(Implementation):
     def inspect(self, array: Any) -> ArrayFacts | None:
         if isinstance(array, cupy().ndarray):
             return ArrayFacts(array.shape, array.dtype.name, f"cuda:{array.device.id}")
-        interface = getattr(array, "__cuda_array_interface__", None)
+        try:
+            interface = getattr(array, "__cuda_array_interface__", None)
+        except RuntimeError as problem:  # torch's, of a tensor that requires grad
+            raise InvalidInput(f"an array cannot be taken from its library: {problem}") from problem
         if interface is None:
             return None
-        kind, index = array.__dlpack_device__() if hasattr(array, "__dlpack_device__") else (2, 0)
-        if kind not in _ON_GPU:
-            return None
         dtype = np.dtype(interface["typestr"]).name
-        return ArrayFacts(tuple(interface["shape"]), dtype, f"cuda:{index}")
+        return ArrayFacts(tuple(interface["shape"]), dtype, f"cuda:{_index(array)}")
 
     def asarray(self, array: NDArray[Any]) -> Array:
         return cupy().asarray(array)
@@ -66,10 +71,19 @@ class CupyCudaImplementation(Implementation):
         return np.asarray(cupy().asnumpy(_as_cupy(array)))
 
     def cast(self, array: Array, dtype: str) -> Array:
-        return _as_cupy(array).astype(dtype, copy=False)
+        array = _as_cupy(array)
+        with gpu(array.device.id).active():
+            return array.astype(dtype, copy=False)
 
     def row_magnitudes(self, X: Array) -> NDArray[Any]:
-        return self.to_numpy(cupy().abs(_as_cupy(X)).max(axis=-1))
+        X = _as_cupy(X)
+        with gpu(X.device.id).active():
+            return self.to_numpy(cupy().abs(X).max(axis=-1))
+
+    def scaled(self, X: Array, factors: NDArray[Any]) -> Array:
+        X = _as_cupy(X)
+        with gpu(X.device.id).active():
+            return X * cupy().asarray(factors)
 
     def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
         return sketch.prepare(hashes, self.asarray)

@@ -81,8 +81,7 @@ __device__ __forceinline__ unsigned triangle_row(unsigned tile) {
   return row;
 }
 
-// The exponent that brings a number of full precision to between 1/2 and 1, and powers of two, from
-// the bits.
+// The exponent that brings a number to between 1/2 and 1, from its bits; it must not be subnormal.
 __device__ __forceinline__ int exponent_of(float value) {
   return ((__float_as_int(value) >> 23) & 255) - 126;
 }
@@ -91,27 +90,55 @@ __device__ __forceinline__ int exponent_of(double value) {
   return static_cast<int>((__double_as_longlong(value) >> 52) & 2047) - 1022;
 }
 
-__device__ __forceinline__ float times_power_of_two(float value, int exponent) {
-  return value * __int_as_float((exponent + 127) << 23);
+// Times 2^exponent, in three steps: a power of two of its own may be too small or too large for T
+// where the result is not. Beyond three steps no result is in range.
+__device__ __forceinline__ float shifted(float value, int exponent) {
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const int part = min(max(exponent, -126), 126);
+    value *= __int_as_float((part + 127) << 23);
+    exponent -= part;
+  }
+  return value;
 }
 
-__device__ __forceinline__ double times_power_of_two(double value, int exponent) {
-  return value * __longlong_as_double(static_cast<long long>(exponent + 1023) << 52);
+__device__ __forceinline__ double shifted(double value, int exponent) {
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const int part = min(max(exponent, -1022), 1022);
+    value *= __longlong_as_double(static_cast<long long>(part + 1023) << 52);
+    exponent -= part;
+  }
+  return value;
 }
 
 // a <- a / (a (K a) / r)^tau, as a (...)^-tau; rows without a weight stay without one.
 template <typename T>
 __device__ __forceinline__ T next_weight(T weight, T total, T target, T tau) {
-  return weight > T(0) ? weight * pow(weight * total / target, -tau) : weight;
+  return weight == T(0) ? weight : weight * pow(weight * total / target, -tau);
 }
 
-// A tile of a symmetric C, and its mirror image through shared memory; if it is new, also the tile
-// itself, and the sums of the rows. Of a tile on the diagonal the part above it is the mirror image
+// The products of STEP columns of two tiles, added to the results of a thread.
+template <typename T>
+__device__ __forceinline__ void add_products(T (&sums)[4][4], const T (&rows)[TILE][STEP + 1],
+                                             const T (&columns)[TILE][STEP + 1]) {
+#pragma unroll
+  for (unsigned k = 0; k < STEP; ++k)
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      const T value = rows[threadIdx.y + THREADS * i][k];
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) sums[i][j] += value * columns[threadIdx.x + THREADS * j][k];
+    }
+}
+
+// A tile of a symmetric C, and its mirror image through shared memory; the tile itself if it is new,
+// and the sums of the rows if asked. Of a tile on the diagonal the part above it is the mirror image
 // of the part below, like any other: rounding must not make C less symmetric than it is.
 template <typename T>
-__device__ __forceinline__ void store_twice(T* C, T* row_sums, bool is_new, T (&sums)[4][4],
-                                            unsigned n, unsigned first, unsigned second,
-                                            T (&tile)[HALF][TILE + 1]) {
+__device__ __forceinline__ void store_twice(T* C, T* row_sums, bool is_new, bool with_sums,
+                                            T (&sums)[4][4], unsigned n, unsigned first,
+                                            unsigned second, T (&tile)[HALF][TILE + 1]) {
   const unsigned tx = threadIdx.x, ty = threadIdx.y;
   if (is_new) {
 #pragma unroll
@@ -126,8 +153,10 @@ __device__ __forceinline__ void store_twice(T* C, T* row_sums, bool is_new, T (&
           total += sums[i][j];
         }
       }
-      total = sum_of(total, THREADS);
-      if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
+      if (with_sums) {
+        total = sum_of(total, THREADS);
+        if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
+      }
     }
   }
   // In two halves: 64 rows of double would be too much shared memory.
@@ -152,7 +181,7 @@ __device__ __forceinline__ void store_twice(T* C, T* row_sums, bool is_new, T (&
           total += value;
         }
       }
-      if (is_new) {
+      if (with_sums) {
         total = sum_of(total, THREADS);
         if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
       }
@@ -169,7 +198,7 @@ __device__ __forceinline__ void become_kernel(T (&sums)[4][4], int kind) {
     for (unsigned j = 0; j < 4; ++j) {
       const T value = sums[i][j];
       if (kind == SQUARE) sums[i][j] = value * value;
-      if (kind == RECTIFY) sums[i][j] = value > T(0) ? value : T(0);
+      if (kind == RECTIFY) sums[i][j] = value < T(0) ? T(0) : value;
     }
 }
 
@@ -199,21 +228,26 @@ __global__ void scaled(const T* X, const T* magnitude, T* out, int* exponents, u
   // Not of an infinity, nor of NaN.
   const int exponent = size > T(0) && size - size == T(0) ? exponent_of(size) : 0;
   const size_t place = static_cast<size_t>(image) * values + j;
-  // In two steps: 2^-exponent itself may be too small or too large.
-  const int half = exponent / 2;
-  out[place] = times_power_of_two(times_power_of_two(X[place], -half), half - exponent);
+  out[place] = shifted(X[place], -exponent);
   if (j == 0) exponents[image] = exponent;
 }
 
-// The weights of features that were scaled by 2^-exponent: times 2^(-exponent power).
+// The weights of features that were scaled by 2^-exponent: times 2^(-exponent power). `power` comes
+// in two parts, and exponent times the first is exact: rounded, it would be off by many units in
+// the last place of the result.
 template <typename T>
-__global__ void restored(const T* a, const int* exponents, T* out, T power, unsigned n,
+__global__ void restored(const T* a, const int* exponents, T* out, T power, T rest, unsigned n,
                          unsigned blocks) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned i = blockIdx.x % blocks * BLOCK + threadIdx.x;
   if (i >= n) return;
   const size_t place = static_cast<size_t>(image) * n + i;
-  out[place] = a[place] * exp2(-static_cast<T>(exponents[image]) * power);
+  const T exponent = static_cast<T>(-exponents[image]);
+  const T whole = rint(exponent * power);
+  const T factor = exp2((exponent * power - whole) + exponent * rest);
+  // Zero stays zero, whatever the factor.
+  const T weight = a[place];
+  out[place] = weight == T(0) ? weight : shifted(weight * factor, static_cast<int>(whole));
 }
 
 // ----------------------------------------------------------------------------------- weights ---
@@ -238,19 +272,12 @@ __global__ void gram(const T* X, T* K, T* row_sums, unsigned n, unsigned d, unsi
       columns[r][tx] = q < n && k < d ? x[static_cast<size_t>(q) * d + k] : T(0);
     }
     __syncthreads();
-#pragma unroll
-    for (unsigned k = 0; k < STEP; ++k)
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        const T value = rows[ty + THREADS * i][k];
-#pragma unroll
-        for (unsigned j = 0; j < 4; ++j) sums[i][j] += value * columns[tx + THREADS * j][k];
-      }
+    add_products(sums, rows, columns);
     __syncthreads();
   }
   become_kernel(sums, kind);
   store_twice(K + static_cast<size_t>(image) * n * n, row_sums + static_cast<size_t>(image) * n,
-              true, sums, n, first, second, tile);
+              true, true, sums, n, first, second, tile);
 }
 
 // The same from X X^T, of which a library has made the lower triangle, in place. With KEEP the
@@ -270,7 +297,37 @@ __global__ void from_triangle(T* K, T* row_sums, unsigned n, int kind) {
       sums[i][j] = p < n && q <= p ? K[static_cast<size_t>(p) * n + q] : T(0);
     }
   become_kernel(sums, kind);
-  store_twice(K, row_sums, kind != KEEP, sums, n, first, second, tile);
+  store_twice(K, row_sums, kind != KEEP, kind != KEEP, sums, n, first, second, tile);
+}
+
+// A = X^T diag(a) X of a batch; `tiles` in a triangle. For one image a library has SYRK.
+template <typename T>
+__global__ void outer(const T* X, const T* a, T* A, unsigned n, unsigned d, unsigned tiles,
+                      int weighted) {
+  __shared__ T rows[TILE][STEP + 1], columns[TILE][STEP + 1], tile[HALF][TILE + 1];
+  const unsigned tx = threadIdx.x, ty = threadIdx.y;
+  const unsigned image = blockIdx.x / tiles, number = blockIdx.x % tiles;
+  const unsigned row = triangle_row(number);
+  const unsigned first = row * TILE, second = (number - row * (row + 1) / 2) * TILE;
+  const T* x = X + static_cast<size_t>(image) * n * d;
+  T sums[4][4] = {};
+  for (unsigned start = 0; start < n; start += STEP) {
+    // Neighbouring threads read neighbouring columns of one feature.
+    const unsigned feature = start + ty;
+    const bool there = feature < n;
+    const T weight = there && weighted ? a[static_cast<size_t>(image) * n + feature] : T(1);
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned r = tx + THREADS * i, p = first + r, q = second + r;
+      const T* values = x + static_cast<size_t>(feature) * d;
+      rows[r][ty] = there && p < d ? weight * values[p] : T(0);
+      columns[r][ty] = there && q < d ? values[q] : T(0);
+    }
+    __syncthreads();
+    add_products(sums, rows, columns);
+    __syncthreads();
+  }
+  store_twice(A + static_cast<size_t>(image) * d * d, A, true, false, sums, d, first, second, tile);
 }
 
 // r = (K 1)^gamma, and the first iteration, which starts from a = 1.
@@ -281,7 +338,7 @@ __global__ void first_step(const T* row_sums, T* targets, T* a, size_t count, T 
   if (i >= count) return;
   const T total = row_sums[i];
   T target = T(0), weight = T(0);
-  if (total > T(0)) {
+  if (!(total <= T(0))) {  // NaN too, which makes the weight NaN
     target = pow(total, gamma);
     weight = iterations > 0 ? pow(total / target, -tau) : T(1);
   }

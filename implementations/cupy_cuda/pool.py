@@ -19,18 +19,18 @@ def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
 
 
 def second_moment(on: Launcher, X: Array, a: Array | None) -> Array:
-    """By cuBLAS: half of the product for one image, all of it for a batch, of which it has no half.
-
-    A batch comes out symmetric but for rounding.
-    """
-    images, _, d = X.shape
-    if images != 1:
-        weighted = X if a is None else X * a[:, :, None]
-        return on.xp.matmul(on.xp.matrix_transpose(weighted), X)
-    weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
-    out = on.empty((1, d, d), X)
-    on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
-    on.run("from_triangle", grids.products(grids.triangle(d)), out, out, u32(d), _KEEP)
+    """Half of the product, and its mirror image: by cuBLAS for one image. For a batch it has no
+    half, and CuPy would copy X to transpose it, so that is a kernel of our own."""
+    images, n, d = X.shape
+    out, count = on.empty((images, d, d), X), grids.triangle(d)
+    if images == 1:
+        weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
+        on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
+        on.run("from_triangle", grids.products(count), out, out, u32(d), _KEEP)
+    else:
+        weights, sizes = X if a is None else a, (u32(n), u32(d), u32(count))
+        shape = grids.products(images * count)
+        on.run("outer", shape, X, weights, out, *sizes, i32(a is not None))
     return out
 
 

@@ -4,9 +4,9 @@ Every route through eigenvectors gives a *factor* F of few rows with ``A^p = F^T
 Sketch is the plain sum of the sketches of F's rows. The routes by matrix products are in
 ``shared/roots.py``.
 
-cuSOLVER, through CuPy: ``eigh`` of one matrix divides and conquers, of a batch it is a Jacobi
-method, made for small matrices, so larger ones go one by one; ``svd`` of a batch beyond 32 x 32 is
-a loop in CuPy.
+CUDA's libraries, through CuPy: ``eigh`` of a matrix divides and conquers, of a batch (an array of
+three axes, be it of one matrix) it is a Jacobi method, and ``inv`` of a batch is made for small
+matrices too: larger ones go one by one. ``svd`` of a batch beyond 32 x 32 is a loop in CuPy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from . import pool, sketch
 from .launch import Array, Launcher
 from .sketch import PreparedHashes
 
-# Batched eigen-solvers take over up to here.
-_JACOBI = 32
+# Up to here a whole batch is given to the solvers for many small matrices.
+_SMALL = 32
 
 Factor = Callable[[Launcher, Array, float], Array]
 Root = Callable[[Launcher, Array], Array]
@@ -65,7 +65,7 @@ def _eigh(on: Launcher, A: Array) -> tuple[Array, Array]:
     """NaN in is NaN out: solvers refuse NaN and infinities, and with them the whole batch."""
     finite = _is_finite(on, A)
     A = on.xp.where(finite, A, on.xp.zeros_like(A))
-    if A.shape[0] == 1 or A.shape[-1] <= _JACOBI:
+    if A.shape[-1] <= _SMALL:
         values, vectors = on.xp.linalg.eigh(A)
     else:
         found = [on.xp.linalg.eigh(A[i, ...]) for i in range(A.shape[0])]
@@ -96,7 +96,12 @@ def _powers(on: Launcher, values: Array, exponent: float, size: int, cut: float)
 
 
 def _newton(on: Launcher, A: Array) -> Array:
-    return roots.newton(A, xp=on.xp, inverse=on.xp.linalg.inv, product=on.xp.matmul)
+    def inverse(M: Array) -> Array:
+        if M.shape[-1] <= _SMALL:
+            return on.xp.linalg.inv(M)
+        return on.xp.stack([on.xp.linalg.inv(M[i, ...]) for i in range(M.shape[0])])
+
+    return roots.newton(A, xp=on.xp, inverse=inverse, product=on.xp.matmul)
 
 
 def _newton_schulz(on: Launcher, A: Array) -> Array:

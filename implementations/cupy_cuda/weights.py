@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from demopool.implementations.shared import grids
+from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.democratic import ALIGNED
 
 from . import pool
@@ -115,8 +115,10 @@ def _restored(
 ) -> Array:
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
     images, n = a.shape
-    power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    number = on.number(a)
+    parts = (number(part) for part in scaling.in_two_parts(power, number))
     out = on.empty(a.shape, a)
     blocks, shape = grids.per_image(images, n)
-    on.run("restored", shape, a, exponents, out, on.number(a)(power), u32(n), u32(blocks))
+    on.run("restored", shape, a, exponents, out, *parts, u32(n), u32(blocks))
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from demopool.implementations.shared import grids
+from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.democratic import ALIGNED
 
 from . import arrays, kernels
@@ -111,8 +111,8 @@ def _restored(
     order: int,
 ) -> Array:
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
-    power = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
-    if power:
-        blocks, shape = grids.per_image(*a.shape)
-        on.run(kernels.restored, shape, a, exponents, a.dtype.type(power), np.int32(blocks))
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    parts = (a.dtype.type(part) for part in scaling.in_two_parts(power, a.dtype))
+    blocks, shape = grids.per_image(*a.shape)
+    on.run(kernels.restored, shape, a, exponents, *parts, np.int32(blocks))
     return a

@@ -1,5 +1,7 @@
 """Bringing features into a range where squares of products fit, and putting the scale back."""
 
+from fractions import Fraction
+from functools import lru_cache
 from math import frexp, inf, ldexp
 from typing import Any
 
@@ -14,16 +16,30 @@ _SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40
 _MILD_LOW, _MILD_HIGH = 2.0**-16, 2.0**16
 
 
-def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
-    """weights(X) = factor * weights(c X).
+@lru_cache(maxsize=256)
+def weights_power(*, gamma: float, tau: float, iterations: int, order: int) -> Fraction:
+    """weights(cX) = c^-power weights(X).
 
     K(cX) = c^4 K(X) for order 2, c^2 for order 1. Follow one Sinkhorn step with a -> f a: the
-    logarithm of f relaxes geometrically, so after T steps
-    weights(cX) = c^(-order (1 - gamma) (1 - (1 - 2 tau)^T)) weights(X), exactly.
+    logarithm of f relaxes geometrically, so after T steps the power is exactly this.
     """
-    exponent = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
+    return order * (1 - Fraction(gamma)) * (1 - (1 - 2 * Fraction(tau)) ** iterations)
+
+
+def in_two_parts(power: Fraction, dtype: Any) -> tuple[float, float]:
+    """A power of at most 4, as a part with so few digits that its product with any exponent of the
+    dtype is exact, and the rest: rounded, it would make an error of many units in the last place
+    for features far from 1."""
+    digits = 10 if dtype == np.float32 else 36
+    first = Fraction(round(power * 2**digits), 2**digits)
+    return float(first), float(power - first)
+
+
+def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
+    """weights(X) = factor * weights(c X)."""
+    power = weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     try:
-        return float(c**exponent)
+        return float(c ** float(power))
     except OverflowError:
         return inf
 

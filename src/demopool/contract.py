@@ -111,6 +111,10 @@ class Implementation(ABC):
     def row_magnitudes(self, X: Any) -> NDArray[Any]:
         """max |x_ij| over j as NumPy: the one place that reads values, for ``check=True``."""
 
+    def scaled(self, X: Any, factors: NDArray[Any]) -> Any:
+        """Every image times its factor, a power of two; ``factors`` is ``(..., 1, 1)``."""
+        return X * self.asarray(factors)
+
     def prepare(self, hashes: Hashes) -> Any:
         """Hashes in the form the kernels want; ``Operations.prepare`` lets users do it once."""
         return hashes

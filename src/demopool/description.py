@@ -244,7 +244,7 @@ def _into_range(ops: Operations, X: Any, magnitudes: NDArray[Any], work: str) ->
         X = ops.implementation.cast(X, work)
     limits = np.finfo(ops.inspect_features(X).dtype)
     factors = np.ldexp(1.0, -np.clip(exponents, limits.minexp, -limits.minexp))
-    return X * ops.asarray(factors[..., np.newaxis, np.newaxis].astype(limits.dtype))
+    return ops.implementation.scaled(X, factors[..., np.newaxis, np.newaxis].astype(limits.dtype))
 
 
 def _check_faint(magnitudes: NDArray[Any], work: str, order: int) -> None:

@@ -104,7 +104,7 @@ def normalized(V: Any, magnitude: Any, sums: Any, out: Any, power: Any, blocks: 
     image, j = place(blocks)
     if j < uint32(V.shape[1]):
         value, scale = V[image, j], magnitude[image]
-        found = V.dtype.type(0)
+        found = value
         if scale > 0:
             share = abs(value) / scale
             root = math.sqrt(share / sums[image]) if power == 1 else share / math.sqrt(sums[image])

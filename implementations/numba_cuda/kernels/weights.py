@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
-from numba import cuda, uint32, uint64
+from numba import cuda, int32, uint32, uint64
 
 from .tiles import (
     HALF,
@@ -45,7 +45,7 @@ def gram(X: Any, K: Any, row_sums: Any, tiles: Any, kernel: Any) -> None:
     for i in range(4):
         for j in range(4):
             value = sums[i, j]
-            sums[i, j] = value * value if kernel == SQUARE else max(value, zero)
+            sums[i, j] = value * value if kernel == SQUARE else (zero if value < zero else value)
     store_twice(K, image, first, second, sums, tile, row_sums)
 
 
@@ -55,7 +55,7 @@ def first_step(row_sums: Any, targets: Any, a: Any, gamma: Any, tau: Any, iterat
     if i < uint64(a.shape[0]):
         total = row_sums[i]
         target, weight = a.dtype.type(0), a.dtype.type(0)
-        if total > 0:
+        if not total <= 0:  # NaN too, which makes the weight NaN
             target = math.pow(total, gamma)
             weight = a.dtype.type(1)
             if iterations > 0:
@@ -80,7 +80,7 @@ def step(K: Any, targets: Any, a: Any, out: Any, tau: Any, blocks: Any) -> None:
     # All lanes have the sum, and do the same: the others would only wait for the power.
     total = sum_of_warp(total)
     weight = a[image, row]
-    if weight > 0:
+    if weight != 0:
         weight = weight * math.pow(weight * total / targets[image, row], -tau)
     if lane == 0:
         out[image, row] = weight
@@ -115,7 +115,7 @@ def small_image(K: Any, targets: Any, a: Any, tau: Any, iterations: Any) -> None
                 j = uint32(j + WARP)
             total = sum_of_warp(total)
             weight = memory[uint32(now + row)]
-            if weight > 0:
+            if weight != 0:
                 target = memory[uint32(goal + row)]
                 weight = weight * math.pow(weight * total / target, -tau)
             if lane == 0:
@@ -228,12 +228,22 @@ def update(forms: Any, targets: Any, a: Any, tau: Any) -> None:
     i = position()
     if i < uint64(a.shape[0]):
         weight = a[i]
-        if weight > 0:
+        if weight != 0:
             a[i] = weight * math.pow(weight * forms[i] / targets[i], -tau)
 
 
-def restored(a: Any, exponents: Any, power: Any, blocks: Any) -> None:
-    """The weights of features that were scaled by 2^-exponent: times 2^(-exponent power)."""
+def restored(a: Any, exponents: Any, power: Any, rest: Any, blocks: Any) -> None:
+    """The weights of features that were scaled by 2^-exponent: times 2^(-exponent power).
+
+    ``power`` comes in two parts, and exponent times the first is exact: rounded, it would be off by
+    many units in the last place of the result. Zero stays zero, whatever the factor.
+    """
     image, i = place(blocks)
     if i < uint32(a.shape[1]):
-        a[image, i] *= math.exp2(-a.dtype.type(exponents[image]) * power)
+        weight = a[image, i]
+        if weight != 0:
+            exponent = a.dtype.type(-exponents[image])
+            whole = math.floor(exponent * power)
+            part = exponent * power - a.dtype.type(whole)
+            factor = math.exp2(part + exponent * rest)
+            a[image, i] = math.ldexp(weight * factor, int32(whole))

@@ -201,7 +201,12 @@ _VARIATIONS: dict[str, tuple[Example, ...]] = {
             {"iterations": 1},
             {"iterations": 40, "gamma": 0.0},
         ),
-        *_vary(("scaled by 1e-12", "scaled by 1e12"), {"gamma": 0.0}, {"gamma": 0.0, "tau": 0.3}),
+        *_vary(
+            ("scaled by 1e-12", "scaled by 1e12"),
+            {"gamma": 0.0},
+            {"gamma": 0.0, "tau": 0.3},
+            {"gamma": 0.2, "tau": 0.9, "iterations": 1},
+        ),
         *_vary(("zero rows",), {"gamma": 0.0}, {"gamma": 1.0}, {"iterations": 0}),
     ),
     "pool": _vary((*_SOME, *_REAL), {"weights": "none"}, {"weights": "some zero"}),
