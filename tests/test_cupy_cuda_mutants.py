@@ -38,8 +38,12 @@ _LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have 
 _PARTS = "pow: 2 to a whole number as another product of two powers of two"
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
 _BEFORE = "a case that never comes here; it has been dealt with before"
-_HALVES = "the exponent in two other parts: their powers of two have the same product"
-_COPY = "another register with the same number"
+_SUBNORMAL = "a subnormal number, which is 0 with -ftz"
+_FAR = "pow: where its result is 0 or infinite anyway"
+_OFF_DIAGONAL = "a part of a tile beside the diagonal: a row of it is never a column of it"
+_ZERO = "zero is zero either way"
+_MENDED = "any row will do: the loops mend it"
+_RANGE = "a power of two with which no result is in range"
 
 SURVIVORS: dict[str, dict[str, str]] = {
     "count_sketch": {
@@ -48,54 +52,58 @@ SURVIVORS: dict[str, dict[str, str]] = {
         ),
     },
     "first_step": {
-        "`sub.ftz.f32 %f29, %f21, %f28` -> `sub.ftz.f32 %f29, %f21, %f27`": _NEGATIVE,
-        "`sub.ftz.f32 %f29, %f21, %f28` -> `add.ftz.f32 %f29, %f21, %f28`": _NEGATIVE,
-        "`selp.b32 %r31, %r29, %r30, %p40` -> `selp.b32 %r31, %r30, %r29, %p40`": _NEGATIVE,
         "`setp.eq.ftz.f32 %p20, %f2, 0f3F800000` -> "
         "`setp.eq.ftz.f32 %p20, %f2, 0f3FC00000`": _NEGATIVE,
-        "`fma.rn.ftz.f32 %f153, %f152, %f150, %f151` -> "
-        "`fma.rn.ftz.f32 %f153, %f152, %f149, %f151`": _LOW_BITS,
-        "`setp.gt.ftz.f32 %p3, %f73, 0f00000000` -> "
-        "`setp.gt.ftz.f32 %p3, %f73, 0f3F800000`": _PARTS,
-        "`setp.geu.ftz.f32 %p37, %f10, 0f00000000` -> "
-        "`setp.gtu.ftz.f32 %p37, %f10, 0f00000000`": _BEFORE,
+        "`setp.eq.ftz.f32 %p27, %f22, 0f80000000` -> "
+        "`setp.eq.ftz.f32 %p27, %f22, 0f80400000`": _SUBNORMAL,
+        "`setp.eq.ftz.f32 %p31, %f10, 0f00000000` -> "
+        "`setp.eq.ftz.f32 %p31, %f10, 0f3F800000`": _BEFORE,
+        "`setp.gt.ftz.f32 %p24, %f167, 0f43180000` -> "
+        "`setp.gt.ftz.f32 %p24, %f167, 0f43580000`": _FAR,
+        "`sub.ftz.f32 %f104, %f103, %f22` -> `sub.ftz.f32 %f104, %f22, %f103`": _NEGATIVE,
+        "`sub.ftz.f32 %f29, %f21, %f28` -> `add.ftz.f32 %f29, %f21, %f28`": _NEGATIVE,
+        "`sub.ftz.f32 %f29, %f21, %f28` -> `sub.ftz.f32 %f29, %f21, %f27`": _NEGATIVE,
     },
     "free_step": {
+        "`and.pred %p32, %p30, %p31` -> `and.pred %p32, %p29, %p31`": _MINUS_ONE,
         "`setp.gt.ftz.f32 %p19, %f105, 0f00000000` -> "
         "`setp.ge.ftz.f32 %p19, %f105, 0f00000000`": _PARTS,
+        "`setp.lt.ftz.f32 %p21, %f101, 0f00000000` -> "
+        "`setp.le.ftz.f32 %p21, %f101, 0f00000000`": _FAR,
+        "`sub.ftz.f32 %f61, %f60, %f24` -> `add.ftz.f32 %f61, %f60, %f24`": _NEGATIVE,
     },
-    "free_sums": {"`mov.u32 %r55, 4` -> `mov.u32 %r55, 5`": _ALL_LANES},
+    "free_sums": {
+        "`mov.u32 %r55, 4` -> `mov.u32 %r55, 5`": _ALL_LANES,
+    },
     "from_triangle": {
-        "`setp.ne.s32 %p68, %r300, 1` -> `setp.ne.s32 %p68, %r299, 1`": _COPY,
-        "`setp.le.u32 %p26, %r13, %r42` -> `setp.le.u32 %p26, %r13, %r41`": _COPY,
-        "`add.ftz.f32 %f373, %f244, 0f00000000` -> "
-        "`sub.ftz.f32 %f373, %f244, 0f00000000`": "a sum that begins with zero",
-        "`setp.gt.u32 %p17, %r33, %r3` -> `setp.gt.u32 %p17, %r33, %r2`": (
-            "a loop that mends rows of tiles beyond 1024"
-        ),
+        "`mov.u32 %r180, 4` -> `mov.u32 %r180, 5`": _ALL_LANES,
+        "`or.b32 %r24, %r23, 1` -> `and.b32 %r24, %r23, 1`": _MENDED,
+        "`setp.le.u32 %p59, %r285, %r51` -> `setp.lt.u32 %p59, %r285, %r51`": _OFF_DIAGONAL,
+        "`setp.lt.ftz.f32 %p80, %f340, 0f00000000` -> "
+        "`setp.le.ftz.f32 %p80, %f340, 0f00000000`": _ZERO,
     },
     "gram": {
-        "`setp.ge.u32 %p153, %r187, %r28` -> `setp.ge.u32 %p153, %r187, %r27`": (
-            "a part of a tile beside the diagonal: a row of it is never a column of it"
-        ),
-        "`setp.gt.u32 %p45, %r26, %r54` -> `setp.gt.u32 %p45, %r26, %r53`": _COPY,
-        "`add.s32 %r113, %r54, 48` -> `add.s32 %r113, %r53, 48`": _COPY,
+        "`mov.u32 %r64, 4` -> `mov.u32 %r64, 5`": _ALL_LANES,
     },
-    "largest": {"`@%p8 bra $L__BB0_5` the other way": _SAME_LANE},
+    "largest": {
+        "`@%p8 bra $L__BB0_5` the other way": _SAME_LANE,
+    },
     "normalized_at_once": {
-        "`setp.ne.s32 %p8, %r4, 0` -> `setp.ne.s32 %p8, %r4, 1`": _SAME_LANE,
         "`mov.f32 %f86, 0f00000000` left out": _TWICE,
+        "`setp.ne.s32 %p8, %r4, 0` -> `setp.ne.s32 %p8, %r4, 1`": _SAME_LANE,
+    },
+    "outer": {
+        "`or.pred %p109, %p107, %p108` -> `or.pred %p109, %p106, %p108`": _OFF_DIAGONAL,
     },
     "power_sums": {
-        "`mov.u32 %r24, 4` -> `mov.u32 %r24, 5`": _ALL_LANES,
-        "`setp.ne.s32 %p11, %r33, 0` -> `setp.ne.s32 %p11, %r33, 1`": _SAME_LANE,
         "`add.s64 %rd9, %rd7, %rd8` -> `add.s64 %rd9, %rd6, %rd8`": (
             "the address before it is made one of global memory: the same number"
         ),
+        "`mov.u32 %r24, 4` -> `mov.u32 %r24, 5`": _ALL_LANES,
+        "`setp.ne.s32 %p11, %r33, 0` -> `setp.ne.s32 %p11, %r33, 1`": _SAME_LANE,
     },
-    "scaled": {
-        "`shr.s32 %r16, %r15, 1` -> `shr.s32 %r16, %r15, 2`": _HALVES,
-        "`shr.u32 %r14, %r3, 31` -> `shr.u32 %r14, %r3, 32`": _HALVES,
+    "restored": {
+        "`max.s32 %r13, %r12, -300` -> `max.s32 %r13, %r12, -299`": _RANGE,
     },
     "scatter_far": {
         "`setp.ge.u32 %p1, %r17, %r8` -> `setp.gt.u32 %p1, %r17, %r8`": (
@@ -103,20 +111,21 @@ SURVIVORS: dict[str, dict[str, str]] = {
         ),
     },
     "small_image": {
-        "`setp.ge.u32 %p35, %r6, %r24` -> `setp.gt.u32 %p35, %r6, %r24`": _UNUSED,
-        "`mul.lo.s32 %r17, %r88, %r24` -> `add.s32 %r17, %r88, %r24`": _UNUSED,
         "`add.ftz.f32 %f123, %f121, %f122` left out": _UNUSED,
+        "`add.rn.ftz.f32 %f135, %f8, %f1` -> `sub.rn.ftz.f32 %f135, %f8, %f1`": (
+            "pow: NaN either way"
+        ),
+        "`fma.rn.ftz.f32 %f93, %f92, %f90, %f91` -> "
+        "`fma.rn.ftz.f32 %f93, %f92, %f89, %f91`": _LOW_BITS,
+        "`mul.lo.s32 %r17, %r88, %r24` -> `add.s32 %r17, %r88, %r24`": _UNUSED,
         "`setp.eq.ftz.f32 %p26, %f12, 0f7F800000` -> "
         "`setp.eq.ftz.f32 %p26, %f11, 0f7F800000`": _MINUS_ONE,
-        "`add.rn.ftz.f32 %f135, %f8, %f1` -> "
-        "`sub.rn.ftz.f32 %f135, %f8, %f1`": "pow: NaN either way",
+        "`setp.ge.u32 %p35, %r6, %r24` -> `setp.gt.u32 %p35, %r6, %r24`": _UNUSED,
     },
     "step": {
         "`mov.u32 %r22, 4` -> `mov.u32 %r22, 5`": _ALL_LANES,
         "`setp.eq.ftz.f32 %p21, %f6, 0fBF800000` -> "
         "`setp.eq.ftz.f32 %p21, %f6, 0fBFC00000`": _MINUS_ONE,
-        "`setp.eq.ftz.f32 %p14, %f18, 0f80000000` -> "
-        "`setp.eq.ftz.f32 %p14, %f18, 0f80400000`": "a subnormal number, which is 0 with -ftz",
     },
 }
 

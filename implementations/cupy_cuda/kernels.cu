@@ -90,26 +90,19 @@ __device__ __forceinline__ int exponent_of(double value) {
   return static_cast<int>((__double_as_longlong(value) >> 52) & 2047) - 1022;
 }
 
-// Times 2^exponent, in three steps: a power of two of its own may be too small or too large for T
-// where the result is not. Beyond three steps no result is in range.
-__device__ __forceinline__ float shifted(float value, int exponent) {
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    const int part = min(max(exponent, -126), 126);
-    value *= __int_as_float((part + 127) << 23);
-    exponent -= part;
-  }
-  return value;
+__device__ __forceinline__ float power_of_two(float, int exponent) {
+  return __int_as_float((exponent + 127) << 23);
 }
 
-__device__ __forceinline__ double shifted(double value, int exponent) {
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    const int part = min(max(exponent, -1022), 1022);
-    value *= __longlong_as_double(static_cast<long long>(part + 1023) << 52);
-    exponent -= part;
-  }
-  return value;
+__device__ __forceinline__ double power_of_two(double, int exponent) {
+  return __longlong_as_double(static_cast<long long>(exponent + 1023) << 52);
+}
+
+// Times 2^exponent, which may itself be too small or too large for T: in two halves.
+template <typename T>
+__device__ __forceinline__ T shifted(T value, int exponent) {
+  const int half = exponent >> 1;
+  return value * power_of_two(value, half) * power_of_two(value, exponent - half);
 }
 
 // a <- a / (a (K a) / r)^tau, as a (...)^-tau; rows without a weight stay without one.
@@ -245,9 +238,12 @@ __global__ void restored(const T* a, const int* exponents, T* out, T power, T re
   const T exponent = static_cast<T>(-exponents[image]);
   const T whole = rint(exponent * power);
   const T factor = exp2((exponent * power - whole) + exponent * rest);
-  // Zero stays zero, whatever the factor.
+  // Beyond this no result is in range. Zero stays zero, whatever the factor.
+  const int most = sizeof(T) == 4 ? 300 : 2200;
+  const int shift = min(max(static_cast<int>(whole), -most), most);
   const T weight = a[place];
-  out[place] = weight == T(0) ? weight : shifted(weight * factor, static_cast<int>(whole));
+  const T near = shifted(weight * factor, shift >> 1);
+  out[place] = weight == T(0) ? weight : shifted(near, shift - (shift >> 1));
 }
 
 // ----------------------------------------------------------------------------------- weights ---
