@@ -40,8 +40,10 @@ def _capability(route: Route) -> Capability:
 def _not_executed(route: Route) -> str:
     if route.operation == "normalize":
         return ""  # nothing but kernels of our own
-    if route.name == "dense":
+    if route.name in ("dense", "moment"):
         return "cuBLAS's SYRK, for one image"
+    if route.operation == "pool":
+        return "cuBLAS, for one image and for first order"
     parts = [_LIBRARIES[part] for part in route.name.split("+") if part in _LIBRARIES]
     return " and ".join(parts or [_BY_PRODUCTS])
 
