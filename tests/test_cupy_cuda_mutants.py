@@ -150,8 +150,8 @@ def test_only_mutants_that_are_explained_are_left(name: str) -> None:
 def test_over_all_kernels_95_percent_are_caught() -> None:
     """The survivors are named above, and the test above compares them.
 
-    The cases were made with the draw of seed 0 in view. Of another draw, seed 3, that nobody had
-    looked at, 764 of 800 were caught: 95.5 %.
+    The cases were made with the draw of seed 0 in view. Of another draw, seed 4, that nobody had
+    looked at, 806 of 850 were caught, 94.8 %; of the 44 others 19 are inside of CUDA's own pow.
     """
     left = sum(len(named) for named in SURVIVORS.values())
     assert left <= 0.05 * mutation.MUTANTS * len(CASES)
