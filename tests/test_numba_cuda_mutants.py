@@ -77,6 +77,16 @@ SURVIVORS: dict[str, dict[str, str]] = {
     "moments": {
         "`mov.u32 %r24, 4` -> `mov.u32 %r24, 5`": _ALL_LANES,
     },
+    "normalized_at_once": {
+        "`mov.u32 %r25, 8` -> `mov.u32 %r25, 9`": _ALL_LANES,
+        "`mov.u32 %r31, 2` -> `mov.u32 %r31, 3`": _ALL_LANES,
+        "`setp.leu.f32 %p10, %f5, 0f00000000` -> `setp.ltu.f32 %p10, %f5, 0f00000000`": (
+            "a sum of zeros, which is not used"
+        ),
+        "`setp.gt.f32 %p22, %f5, 0f00000000` -> `setp.gt.f32 %p22, %f4, 0f00000000`": (
+            "the largest of a warp: where it is zero, all of its values are"
+        ),
+    },
     "outer": {
         "`selp.u64 %rd123, 1, 0, %p34` -> `selp.u64 %rd123, 1, 1, %p34`": (
             "the column of the next step after the last one"

@@ -18,7 +18,17 @@ from demopool.implementations.cupy_cuda.launch import Launch
 
 from demopool import hashes
 from tools import cupy_launches as made
-from tools.kernel_arrays import POWERS, STRANGE, counting, one_large, random, spread, whole
+from tools.kernel_arrays import (
+    DESCRIPTORS,
+    POWERS,
+    STRANGE,
+    counting,
+    of_all_magnitudes,
+    one_large,
+    random,
+    spread,
+    whole,
+)
 
 Array = Any
 f32, i32 = np.float32, np.int32
@@ -161,34 +171,14 @@ def _power_sums() -> list[Launch]:
     ]
 
 
-def _of_all_magnitudes() -> Array:
-    """Of both signs, with zeros of both; one image of subnormal numbers, one of zeros."""
-    V = random(5, 600)
-    V *= np.array([1, 1e-40, 0, 1e37, 1e-30], f32)[:, None]
-    V[:, ::5] = 0
-    V[:, 1::5] = -0.0
-    return V
-
-
 def _normalized() -> list[Launch]:
     magnitude, sums = np.array([3, 1e-40, 0, 5e37, 3e-30], f32), counting(5, most=900)
-    V = _of_all_magnitudes()
+    V = of_all_magnitudes()
     return [made.normalized(V, magnitude, sums, power) for power in (1, 2)]
 
 
 def _normalized_at_once() -> list[Launch]:
-    """Of integers the largest one is 8, so that sums are exact; the others show every magnitude."""
-    V = whole(3, 1100, most=7)
-    V[np.arange(3), [5, 700, 1099]] = 8, -8, 8
-    largest = np.diag(np.arange(1, 9) * f32(4))[:, np.arange(8).repeat(32)] * (
-        np.arange(256) % 32 == 7
-    )
-    return [
-        *(made.normalized_at_once(V, power) for power in (1, 2)),
-        *(made.normalized_at_once(_of_all_magnitudes(), power) for power in (1, 2)),
-        made.normalized_at_once(largest.astype(f32) + counting(8, 256, most=2)),
-        made.normalized_at_once(counting(2, 21) * f32(0.125), 2),
-    ]
+    return [made.normalized_at_once(V, power) for V, power in DESCRIPTORS]
 
 
 # --- sketches ---

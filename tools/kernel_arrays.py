@@ -69,3 +69,42 @@ def one_large(images: int, values: int) -> Array:
 # Infinite, undefined or negative sums are mistakes of others; what a power makes of them is known.
 STRANGE = np.array([0, -0.0, np.inf, -np.inf, np.nan, -1, -2.5], f32)
 POWERS = (0.5, 0.0, 1.0, 2.0, 1.7)
+
+
+def of_all_magnitudes() -> Array:
+    """Of both signs, with zeros of both; one image of subnormal numbers, one of zeros."""
+    V = random(5, 600)
+    V *= np.array([1, 1e-40, 0, 1e37, 1e-30], f32)[:, None]
+    V[:, ::5] = 0
+    V[:, 1::5] = -0.0
+    return V
+
+
+def _in_turn() -> Array:
+    """The largest one is in another warp in every image."""
+    peaks = np.diag(np.arange(1, 9) * f32(4))[:, np.arange(8).repeat(32)]
+    return (peaks * (np.arange(256) % 32 == 7)).astype(f32) + counting(8, 256, most=2)
+
+
+def _eights() -> Array:
+    """Integers whose largest is 8, so that shares and their sums are exact."""
+    V = whole(3, 1100, most=7)
+    V[np.arange(3), [5, 700, 1099]] = 8, -8, 8
+    return V
+
+
+def _alone(values: int, at: int) -> Array:
+    """Zeros but for one value."""
+    V = np.zeros((1, values), f32)
+    V[0, at] = 3
+    return V
+
+
+DESCRIPTORS: list[tuple[Array, int]] = [
+    *((_eights(), power) for power in (1, 2)),
+    *((of_all_magnitudes(), power) for power in (1, 2)),
+    (_in_turn(), 1),
+    (_alone(256, 250), 1),
+    (counting(2, 21) * f32(0.125), 2),
+]
+"""To be normalised, with the power that is summed: 1 for the signed square root, 2 without it."""

@@ -15,7 +15,16 @@ import numpy as np
 from demopool.implementations.numba_cuda import kernels
 
 from tools import numba_launches as made
-from tools.kernel_arrays import POWERS, STRANGE, counting, one_large, random, spread, whole
+from tools.kernel_arrays import (
+    DESCRIPTORS,
+    POWERS,
+    STRANGE,
+    counting,
+    one_large,
+    random,
+    spread,
+    whole,
+)
 from tools.numba_launches import Launch
 
 Array = Any
@@ -145,6 +154,10 @@ def _normalized() -> list[Launch]:
     return [made.normalized(V, magnitude, sums, power) for power in (1, 2)]
 
 
+def _normalized_at_once() -> list[Launch]:
+    return [made.normalized_at_once(V, power) for V, power in DESCRIPTORS]
+
+
 def _scaled() -> list[Launch]:
     magnitude = np.array([1, 0, 1e-44, 3e-39, 0.7, 5, 1e10, 3e38, np.inf, np.nan, 2.0**-126], f32)
     near = random(len(magnitude), 600) * np.minimum(magnitude, f32(1e37))[:, None]
@@ -235,6 +248,7 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "largest": _largest,
     "moments": _moments,
     "normalized": _normalized,
+    "normalized_at_once": _normalized_at_once,
     "outer": _outer,
     "power_sums": _power_sums,
     "product": _product,

@@ -94,6 +94,10 @@ def _normalized(dtype: Any, z: Sizes = EVEN) -> Launch:
     return made.normalized(V, magnitude, positive(z.images, dtype=dtype))
 
 
+def _normalized_at_once(dtype: Any, z: Sizes = EVEN) -> Launch:
+    return made.normalized_at_once(random(z.images, 10 * z.n, dtype=dtype))
+
+
 def _scaled(dtype: Any, z: Sizes = EVEN) -> Launch:
     X, magnitude = random(z.images, 10 * z.n, dtype=dtype), positive(z.images, dtype=dtype)
     return made.scaled(X, magnitude)
@@ -148,6 +152,7 @@ LAUNCHES: dict[str, Callable[..., Launch]] = {
     "largest": _largest,
     "power_sums": _power_sums,
     "normalized": _normalized,
+    "normalized_at_once": _normalized_at_once,
     "scaled": _scaled,
     "first_step": _first_step,
     "squared_norms": _squared_norms,

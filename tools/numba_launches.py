@@ -162,6 +162,11 @@ def normalized(V: Array, magnitude: Array, sums: Array, power: int = 1) -> Launc
     return kernels.normalized, shape, args
 
 
+def normalized_at_once(V: Array, power: int = 1) -> Launch:
+    shape = grids.one_block_each(len(V), V[0].nbytes)
+    return kernels.normalized_at_once, shape, (V, _unwritten(V, *V.shape), i32(power))
+
+
 def scatter(M: Array, hashes: tuple[Array, ...], k: int) -> Launch:
     """``hashes`` are both bins and both signs."""
     images, d, _ = M.shape

@@ -31,11 +31,14 @@ def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
         return arrays.copied(on, V)
     count, values = V.shape
     power = np.int32(1 if kind == "signed-sqrt-l2" else 2)
+    out, shared = on.empty(V.shape, V.dtype), values * V.dtype.itemsize
+    if shared + grids.WARPS * V.dtype.itemsize <= grids.SHARED_BYTES:
+        on.run(kernels.normalized_at_once, grids.one_block_each(count, shared), V, out, power)
+        return out
     magnitude = arrays.largest(on, V)
     sums = on.full((count,), V.dtype)
     chunks, shape = grids.chunks(count, values)
     on.run(kernels.power_sums, shape, V, magnitude, sums, np.int32(chunks), power)
-    out = on.empty(V.shape, V.dtype)
     blocks, shape = grids.per_image(count, values)
     on.run(kernels.normalized, shape, V, magnitude, sums, out, power, np.int32(blocks))
     return out

@@ -1,7 +1,7 @@
 """The kernels, for Numba's CUDA target: float32 or float64 by the arrays they are given."""
 
 from .magnitudes import copied, fill, largest, scaled
-from .pool import normalized, outer, power_sums, weighted_sum
+from .pool import normalized, normalized_at_once, outer, power_sums, weighted_sum
 from .roots import bounds, finish, moments, product, start
 from .sketch import scatter, scatter_far
 from .tiles import STEP, triangle_row
@@ -35,6 +35,7 @@ __all__ = [
     "largest",
     "moments",
     "normalized",
+    "normalized_at_once",
     "outer",
     "power_sums",
     "product",

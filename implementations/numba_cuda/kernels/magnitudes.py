@@ -8,7 +8,7 @@ from typing import Any
 from demopool.implementations.shared.grids import BLOCK
 from numba import cuda, uint32, uint64
 
-from .tiles import ALL_LANES, place, position, quotient, remainder
+from .tiles import largest_of_warp, place, position, quotient, remainder
 
 
 def fill(out: Any, value: Any) -> None:
@@ -33,8 +33,7 @@ def largest(V: Any, out: Any, chunks: Any) -> None:
     while j < V.shape[1]:
         found = max(found, abs(V[image, j]))
         j = uint32(j + chunks * BLOCK)
-    for step in (16, 8, 4, 2, 1):
-        found = max(found, cuda.shfl_xor_sync(ALL_LANES, found, step))
+    found = largest_of_warp(found)
     if uint32(cuda.threadIdx.x) & 31 == 0:
         cuda.atomic.max(out, image, found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK, TILE, WARP
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 from numba import cuda, uint32
 
 from .tiles import (
@@ -13,11 +13,13 @@ from .tiles import (
     PADDED,
     STEP,
     WIDE,
+    largest_of_block,
     multiply_tiles,
     place,
     quotient,
     remainder,
     store_twice,
+    sum_of_block,
     sum_of_warp,
     triangle_row,
 )
@@ -99,14 +101,45 @@ def power_sums(V: Any, magnitude: Any, sums: Any, chunks: Any, power: Any) -> No
         cuda.atomic.add(sums, image, total)
 
 
+@cuda.jit(device=True, inline="always")
+def over_norm(value: Any, scale: Any, total: Any, power: Any) -> Any:
+    """sign(v) sqrt(|v|), or v, over its norm."""
+    share = abs(value) / scale
+    return math.copysign(
+        math.sqrt(share / total) if power == 1 else share / math.sqrt(total), value
+    )
+
+
 def normalized(V: Any, magnitude: Any, sums: Any, out: Any, power: Any, blocks: Any) -> None:
-    """sign(v) sqrt(|v|), or v, over its norm; zeros stay zeros. ``blocks`` share an image."""
+    """``blocks`` share an image; zeros stay zeros."""
     image, j = place(blocks)
     if j < uint32(V.shape[1]):
         value, scale = V[image, j], magnitude[image]
-        found = value
-        if scale > 0:
-            share = abs(value) / scale
-            root = math.sqrt(share / sums[image]) if power == 1 else share / math.sqrt(sums[image])
-            found = math.copysign(root, value)
-        out[image, j] = found
+        out[image, j] = over_norm(value, scale, sums[image], power) if scale > 0 else value
+
+
+def normalized_at_once(V: Any, out: Any, power: Any) -> None:
+    """All of it, for descriptors that fit into shared memory: a block reads each of them once."""
+    values = cuda.shared.array(0, V.dtype)
+    parts = cuda.shared.array(WARPS, V.dtype)
+    image, t, count = uint32(cuda.blockIdx.x), uint32(cuda.threadIdx.x), uint32(V.shape[1])
+    scale = V.dtype.type(0)
+    j = t
+    while j < count:
+        value = V[image, j]
+        values[j] = value
+        scale = max(scale, abs(value))
+        j = uint32(j + BLOCK)
+    scale = largest_of_block(scale, parts)
+    cuda.syncthreads()
+    total = V.dtype.type(0)
+    j = t
+    while j < count and scale > 0:
+        share = abs(values[j]) / scale
+        total += share if power == 1 else share * share
+        j = uint32(j + BLOCK)
+    total = sum_of_block(total, parts)
+    j = t
+    while j < count:
+        out[image, j] = over_norm(values[j], scale, total, power) if scale > 0 else values[j]
+        j = uint32(j + BLOCK)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from operator import floordiv, mod
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK, TILE
+from demopool.implementations.shared.grids import BLOCK, TILE, WARPS
 from numba import config, cuda, float32, uint32, uint64
 from numba.cuda.extending import intrinsic
 
@@ -82,6 +82,38 @@ def sum_of_half_warp(value: Any) -> Any:
 def sum_of_warp(value: Any) -> Any:
     for step in (16, 8, 4, 2, 1):
         value += cuda.shfl_xor_sync(ALL_LANES, value, step)
+    return value
+
+
+@cuda.jit(device=True, inline="always")
+def largest_of_warp(value: Any) -> Any:
+    for step in (16, 8, 4, 2, 1):
+        value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, step))
+    return value
+
+
+@cuda.jit(device=True, inline="always")
+def sum_of_block(value: Any, parts: Any) -> Any:
+    """All threads get it; ``parts`` must not be written again before a barrier."""
+    value = sum_of_warp(value)
+    if uint32(cuda.threadIdx.x) & 31 == 0:
+        parts[uint32(cuda.threadIdx.x) >> 5] = value
+    cuda.syncthreads()
+    value = parts[uint32(0)]
+    for i in range(1, WARPS):
+        value += parts[uint32(i)]
+    return value
+
+
+@cuda.jit(device=True, inline="always")
+def largest_of_block(value: Any, parts: Any) -> Any:
+    value = largest_of_warp(value)
+    if uint32(cuda.threadIdx.x) & 31 == 0:
+        parts[uint32(cuda.threadIdx.x) >> 5] = value
+    cuda.syncthreads()
+    value = parts[uint32(0)]
+    for i in range(1, WARPS):
+        value = max(value, parts[uint32(i)])
     return value
 
 
