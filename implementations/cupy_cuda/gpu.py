@@ -12,7 +12,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
@@ -56,7 +56,7 @@ class Gpu(Launcher):
         device: AbstractContextManager[Any] = cupy().cuda.Device(self.index)
         return device
 
-    @property
+    @cached_property  # asked for in every launch
     def most_shared(self) -> int:
         return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
 
