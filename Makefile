@@ -37,9 +37,11 @@ lint: install  ## formatter check, linter and type check
 
 # One thread: those of OpenBLAS and OpenMP spin while they wait, and on a busy machine a minute of
 # tests becomes ten. What needs more threads in a test asks for them there.
-unit: install  ## the tests alone
-	OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
-	  $(BIN)/python -m pytest
+unit: export OPENBLAS_NUM_THREADS ?= 1
+unit: export OMP_NUM_THREADS ?= 1
+unit: install  ## the tests alone; those that execute GPU code on the CPU by all cores
+	$(BIN)/python -m pytest -m 'not browser and not emulated'
+	$(BIN)/python -m pytest -m emulated --numprocesses auto --dist worksteal
 
 suite: install  ## every benchmark class once, on its smallest case, so that the suite cannot rot
 	@$(BIN)/python -m tools.check_suite

@@ -34,6 +34,17 @@ def pytest_sessionstart() -> None:
         registry.demand(name)
 
 
+_EMULATING = ("test_ptx_", "test_cupy_", "test_numba_cuda", "test_gpu_kernels")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that execute GPU code on the CPU are slow, and measure nothing: several processes may
+    run them, which ``make unit`` does."""
+    for item in items:
+        if item.path.name.startswith(_EMULATING) or ":ptx-" in item.name:
+            item.add_marker("emulated")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(
         str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
