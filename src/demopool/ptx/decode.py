@@ -28,7 +28,7 @@ from .syntax import (
 )
 
 if TYPE_CHECKING:
-    from .machine import Frame
+    from .frames import Frame
 
 Array = Any
 Run = Callable[["Frame", Array], None]

@@ -12,7 +12,8 @@ import numpy as np
 from .counting import Counts
 from .devices import LIMITS, Limits
 from .faults import Index, LaunchError
-from .machine import Functions, Launch, Wave, layout
+from .frames import Functions
+from .machine import Launch, Wave, layout
 from .memory import Arena
 from .parser import parse
 from .syntax import BITS, Function, Program, Variable

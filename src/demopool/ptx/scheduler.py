@@ -17,7 +17,8 @@ from .decode import Kind, Step
 from .faults import FaultKind, UnknownInstruction
 
 if TYPE_CHECKING:
-    from .machine import Frame, Launch, Wave
+    from .frames import Frame
+    from .machine import Launch, Wave
 
 Array = Any
 

@@ -15,7 +15,8 @@ from ..syntax import BITS, Address, Instruction, Symbol
 from .building import Builder, calculable
 
 if TYPE_CHECKING:
-    from ..machine import Frame, Wave
+    from ..frames import Frame
+    from ..machine import Wave
 
 Array = Any
 

@@ -14,7 +14,7 @@ from ..syntax import BITS, Instruction
 from .building import ROUNDING, Builder, computed, is_float, only, rounding_mode
 
 if TYPE_CHECKING:
-    from ..machine import Frame
+    from ..frames import Frame
 
 Array = Any
 

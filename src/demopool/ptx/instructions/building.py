@@ -11,7 +11,7 @@ from ..faults import Place, UnknownInstruction
 from ..syntax import BITS, Instruction
 
 if TYPE_CHECKING:
-    from ..machine import Frame
+    from ..frames import Frame
 
 Array = Any
 Builder = Callable[[Decoder, Instruction, Place], Step]

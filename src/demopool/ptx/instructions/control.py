@@ -11,7 +11,7 @@ from . import warps
 from .building import Builder, only
 
 if TYPE_CHECKING:
-    from ..machine import Frame
+    from ..frames import Frame
 
 Array = Any
 

@@ -14,7 +14,7 @@ from ..syntax import BITS, Instruction, Vector
 from .building import ROUNDING, Builder, computed, only
 
 if TYPE_CHECKING:
-    from ..machine import Frame
+    from ..frames import Frame
 
 Array = Any
 

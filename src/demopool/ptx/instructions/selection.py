@@ -14,7 +14,7 @@ from ..syntax import Instruction
 from .building import Builder, calculable, computed, is_float, only
 
 if TYPE_CHECKING:
-    from ..machine import Frame
+    from ..frames import Frame
 
 Array = Any
 

@@ -12,7 +12,7 @@ from ..syntax import Instruction
 from .building import Builder, only
 
 if TYPE_CHECKING:
-    from ..machine import Frame
+    from ..frames import Frame
 
 Array = Any
 
