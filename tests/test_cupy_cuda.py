@@ -19,6 +19,7 @@ from demopool.implementations.shared.table import kernel_table
 
 import demopool as dp
 from demopool import ptx, reference
+from demopool.conformance import tolerance
 from demopool.routes import ROUTES
 
 Array = Any
@@ -191,7 +192,8 @@ def test_many_features_take_several_blocks_for_each_image(count: int) -> None:
     """n beyond the shared memory of a block, and partial tiles on every side."""
     X, ops = _features(count, 210, 70), dp.backend("cupy:ptx")
     found = ops.weights(X, route="dense", iterations=3)
-    assert np.abs(found / reference.weights(X, iterations=3) - 1).max() < 1e-5
+    error = np.abs(found / reference.weights(X, iterations=3) - 1).max(axis=-1)
+    assert (error <= tolerance.for_weights(X, "float32", iterations=3)).all()
 
 
 def test_one_image_comes_out_exactly_symmetric() -> None:
@@ -226,7 +228,7 @@ def test_matrices_beyond_the_solvers_for_many_small_ones(route: str, count: int)
     """They go one by one, or are only multiplied."""
     X = _features(count, 60, 40, dtype=np.float64)
     found = dp.backend("cupy:ptx").power(X, route=route)
-    _close(found, reference.power(X), units=1e5 if route == "polar" else 500)
+    _close(found, reference.power(X), units=20_000 if route == "polar" else 500)
 
 
 def test_spectra_are_made_in_parts_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
