@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here: a skip cannot hide a broken install.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: help choose check bench browser report test lint unit suite ratios matrix install clean
+.PHONY: help choose check bench browser report test test-all lint unit suite ratios matrix install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ bench: install  ## time and memory of this commit with asv, then a table (sets i
 	  $(if $(THREADS),--threads $(THREADS)) $(if $(FRESH),--fresh)
 
 test: install lint unit suite  ## formatter, linter, types, all tests, the asv suite (sets itself up)
+
+test-all: export DEMOPOOL_TEST_ALL := 1
+test-all: test  ## the same, with every case of the searches instead of a draw
 
 lint: install  ## formatter check, linter and type check
 	$(BIN)/ruff format --check .

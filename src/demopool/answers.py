@@ -26,6 +26,7 @@ class Row:
 
     median_s, low_s, high_s   of the lowest call of each round, with a 95 % interval
     ratio                     to the best, from the rounds both took part in; likewise an interval
+    at_least_s                a call was seen to take longer than this, and was given up
     """
 
     backend: str
@@ -45,6 +46,7 @@ class Row:
     peak_host_bytes: float | None = None
     peak_device_bytes: float | None = None
     error: float | None = None
+    at_least_s: float | None = None
 
     @property
     def candidate(self) -> Candidate:
