@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,6 +20,12 @@ hypothesis.settings.load_profile("demopool")
 
 # A child process of a test must not fail because of what CI asks of this one.
 REQUIRED = registry.required()
+
+
+# A background job of a script starts with SIGINT ignored, and so would every process that a test
+# starts and interrupts: a child inherits "ignored", but not a handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:
