@@ -5,8 +5,9 @@ for every product anew) it is made again: of few rows by summing their entries o
 float32 with the moment in float64, whose error is less than that of entries of K in float32.
 
 The same rows decide about K q, with q = w / (K a): over rows i and with weights a its error adds
-up to u sum_j |q_j| b_j, b_j what the form of row j is judged by, against sum_j |w_j| for the result.
-So what rows that are doubtful for a give to others is made without the moment, the rest by it.
+up to u sum_j |q_j| b_j, b_j what the form of row j is judged by, against sum_j |w_j| for the
+result. So what rows that are doubtful for a give to others is made without the moment, the rest by
+it.
 
 Where no value may be read back (on a GPU, in a graph, under vmap) every row counts as doubtful.
 """
