@@ -89,7 +89,7 @@ def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) ->
         of_weights = tolerance.for_weights(X, dtype, **options)
     if not case.descriptor.startswith("sketched-"):
         shaped = expected if case.order == 1 else expected.reshape(-1, d, d)
-        return of_weights + tolerance.for_pool(X, a, shaped, dtype, order=case.order)
+        return tolerance.for_pool(X, a, shaped, dtype, order=case.order, of_weights=of_weights)
     # An error of the weights enters as a share of the energy, which is spread over the bins.
     energy = (X.astype(np.float64) ** 2).sum(axis=-1)
     energy = (energy if a is None else energy * a).sum(axis=-1)

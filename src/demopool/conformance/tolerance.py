@@ -109,8 +109,17 @@ def _condition_of_weights(
     return worst
 
 
-def for_pool(X: Array, a: Array | None, expected: Array, dtype: str, *, order: int) -> Array:
-    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1)
+def for_pool(
+    X: Array,
+    a: Array | None,
+    expected: Array,
+    dtype: str,
+    *,
+    order: int,
+    of_weights: Array | float = 0.0,
+) -> Array:
+    """``of_weights``: what the weights, relative to each, are wrong by."""
+    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1) + of_weights
     if order == 2:
         return np.asarray(bound)
     without_cancellation = reference.pool(np.abs(X), a, order=1).max(axis=-1)
