@@ -39,8 +39,8 @@ GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 namespace c10::impl { C10_REGISTER_GUARD_IMPL(CUDA, NoOpDeviceGuardImpl<DeviceType::CUDA>) }
 """
-# Batch, n and d, below and above what the kernels split by: 64 rows that matrix-free makes exactly,
-# rows of one transform (with this k), rows of one scatter (d > 1024).
+# Batch, n and d, below and above what the kernels split by: rows of one transform (with this k),
+# rows of one scatter (d > 1024).
 IMAGES = ((1, 20, 300), (3, 300, 20), (3, 300, 300), (1, 20, 1100))
 K, CUDA = 4096, torch.device("cuda:0")
 # Where torch waits for the GPU, to see whether it succeeded: documented for eigh and svd (and for

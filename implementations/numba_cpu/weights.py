@@ -109,10 +109,14 @@ def _occupy(empty: Array, Ka: Array) -> None:
 def _gram_images(
     start: int, stop: int, X: Array, order: int, K: Array, row_sums: Array, norms: Array, c: Array
 ) -> None:
-    """Kernel and row sums of images start..stop; c is 0 where features are too far from 1."""
+    """Kernel and row sums of images start..stop. Products are scaled after they are made: images
+    too far from 1 for that have norms of zero, and nothing else."""
     n = X.shape[1]
     for b in range(start, stop):
         c[b] = products.power_of_two_near_one(X[b, 0])
+        if not scaling.MILD_LOW < c[b] < scaling.MILD_HIGH:
+            norms[b, :] = 0
+            continue
         scale = X.dtype.type(c[b] * c[b])
         row_sums[b, :] = 0
         for top in range(0, n, products.BAND):
@@ -190,7 +194,7 @@ def _weights_of_group(X: Array, order: int, **settings: Any) -> Array:
     if products.image_by_image(images, n, d):
         spread(_gram_images, images, X, order, K, row_sums, norms, c)
         for b in range(images):
-            if not scaling.is_safe(norms[b].max()):
+            if not scaling.is_safe(norms[b]):
                 c[b] = scaling.gram_in_range(X[b], K[b])
                 _kernel_images(b, b + 1, order, K, row_sums, norms)
     else:
@@ -200,7 +204,8 @@ def _weights_of_group(X: Array, order: int, **settings: Any) -> Array:
     spread(_sinkhorn_images, images, K, row_sums, *_numbers(**settings), weights)
     factors = [scaling.weights_factor(each, order=order, **settings) for each in c]
     weights *= np.array(factors, X.dtype)[:, np.newaxis]
-    weights[norms == 0] = 0
+    for b in range(images):
+        weights[b, ~democratic.present(X[b], norms[b])] = 0
     return weights
 
 
@@ -224,8 +229,9 @@ def _shared_kernel(image: Array, order: int, K: Array) -> democratic.Kernel:
     spread(part, len(K), grain=512, triangle=True)
     # In a fixed order, so that the result is the same every time.
     row_sums = np.add.reduce([sums[start] for start in sorted(sums)])
+    present = democratic.present(image, squared_norms)
     return democratic.Kernel(
-        lambda v: blas.symmetric_times_vector(K, v), row_sums, squared_norms, c
+        lambda v: blas.symmetric_times_vector(K, v), row_sums, squared_norms, present, c
     )
 
 
@@ -244,10 +250,10 @@ def matrix_free(X: Array, **settings: Any) -> Array:
 
 
 def _matrix_free_kernel(image: Array) -> democratic.Kernel:
-    return democratic.matrix_free_kernel(image, _times_moment)
+    return democratic.matrix_free_kernel(image, _forms_of)
 
 
-def _times_moment(image: Array) -> democratic.Product:
+def _forms_of(image: Array) -> democratic.Forms:
     """By BLAS, in blocks of rows that are still in the cache for it, or from it. One thread weights
     and reduces a block before ours would be awake."""
     n, d = image.shape
@@ -255,16 +261,16 @@ def _times_moment(image: Array) -> democratic.Product:
     blocks = list(blas.row_chunks(n, image[0].nbytes, democratic.BLOCK_BYTES))
     weighted = np.empty_like(image[blocks[0]])
 
-    def times(v: Array) -> Array:
+    def forms_with(v: Array) -> tuple[Array, Array]:
         for block in blocks:
             rows = image[block]
             products.weighted_rows(0, len(rows), rows, v[block], weighted)
             blas.outer(weighted[: len(rows)], moment, add=block.start > 0)
-        result = np.empty_like(v)
+        forms = np.empty_like(v)
         for block in blocks:
             rows = image[block]
             product = blas.times_symmetric(rows, moment)
-            _row_products(rows, product, result[block])
-        return result
+            _row_products(rows, product, forms[block])
+        return forms, moment.diagonal()
 
-    return times
+    return forms_with

@@ -28,7 +28,8 @@ def dense(X: Array, *, order: int, **settings: Any) -> Array:
             else:
                 np.maximum(lower, 0.0, out=lower)
         row_sums = times(np.ones_like(squared_norms))
-        return democratic.Kernel(times, row_sums, squared_norms, c)
+        present = democratic.present(image, squared_norms)
+        return democratic.Kernel(times, row_sums, squared_norms, present, c)
 
     def times(v: Array) -> Array:
         return blas.symmetric_times_vector(K, v)
@@ -42,20 +43,20 @@ def matrix_free(X: Array, **settings: Any) -> Array:
     moment = np.empty((d, d), dtype=blas.working_dtype(X))
     blocks = list(blas.row_chunks(n, d * moment.itemsize, democratic.BLOCK_BYTES))
 
-    def times_moment(image: Array) -> democratic.Product:
-        def times(v: Array) -> Array:
+    def forms_of(image: Array) -> democratic.Forms:
+        def forms_with(v: Array) -> tuple[Array, Array]:
             root = np.sqrt(v)[:, np.newaxis]
             for block in blocks:
                 blas.outer(image[block] * root[block], moment, add=block.start > 0)
-            result = np.empty_like(v)
+            forms = np.empty_like(v)
             for block in blocks:
                 rows = image[block]
-                np.vecdot(blas.times_symmetric(rows, moment), rows, out=result[block])
-            return result
+                np.vecdot(blas.times_symmetric(rows, moment), rows, out=forms[block])
+            return forms, moment.diagonal()
 
-        return times
+        return forms_with
 
     def kernel_of(image: Array) -> democratic.Kernel:
-        return democratic.matrix_free_kernel(image, times_moment)
+        return democratic.matrix_free_kernel(image, forms_of)
 
     return democratic.weights(X, kernel_of, **settings)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +18,26 @@ from .blas import Array
 # multiplied and reduced.
 BLOCK_BYTES = 2**20
 
-# x^T M x is a difference of large numbers for a row that is nearly orthogonal to all stronger ones:
-# its rounding error, relative to the sum, is about eps over this share of what a row in a random
-# direction would have. Below it the row's entries of K are summed one by one.
+# The kernels of the GPU packages still take this share in place of ``doubt_limit``.
 ALIGNED = 0.01
 
 Product = Callable[[Array], Array]
+Forms = Callable[[Array], tuple[Array, Array]]
+"""``x_i^T M x_i`` of all rows, M the moment with the given weights, and the diagonal of M."""
+
+
+def doubt_limit(n: int, d: int) -> float:
+    """A form ``x^T M x`` below ``sum_k x_k^2 M_kk`` over this is doubtful: rounding may own it.
+
+    It is a difference of large numbers for a row that is nearly orthogonal to all rows that have
+    more weight. Entries of M are wrong by about ``u sqrt(M_jj M_kk)``, u the rounding unit, so the
+    form is wrong by about ``u sum_k x_k^2 M_kk``, in whatever basis. At this limit that is
+    ``u (sqrt(n) + sqrt(d))`` of the form, what sums of n and of d terms are wrong by anyway.
+
+    Weights change from one product to the next, and with them the rows that are doubtful: with
+    tau = 1 faint rows have the largest part in every second M. So every product is judged anew.
+    """
+    return sqrt(n) + sqrt(d)
 
 
 class Kernel(NamedTuple):
@@ -31,6 +46,7 @@ class Kernel(NamedTuple):
     times: Product
     row_sums: Array
     squared_norms: Array
+    present: Array
     c: float
 
 
@@ -52,8 +68,7 @@ def weights(
             kernel.c, gamma=gamma, tau=tau, iterations=iterations, order=order
         )
         # Zero rows keep their weight of zero.
-        present = kernel.squared_norms != 0
-        np.multiply(a, a.dtype.type(factor), out=found[index], where=present)
+        np.multiply(a, a.dtype.type(factor), out=found[index], where=kernel.present)
     return found
 
 
@@ -77,29 +92,72 @@ def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array
     return a
 
 
-def matrix_free_kernel(image: Array, times_moment: Callable[[Array], Product]) -> Kernel:
+def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kernel:
     """K through the moment: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, in O(nd + d^2) memory.
 
-    ``times_moment`` makes that product for an image in range; the rows for which it rounds too much
-    are summed exactly here.
+    ``forms_of`` makes those of an image in range; the doubtful ones are made again here.
     """
-    n, d = image.shape
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         squared_norms, c = np.vecdot(image, image), 1.0
-    if not scaling.is_safe(squared_norms.max()):
+    if not scaling.is_safe(squared_norms):
         image, c = scaling.into_range(image)
         squared_norms = np.vecdot(image, image)
-    by_moment = times_moment(image)
-    ones = np.ones_like(squared_norms)
-    row_sums = by_moment(ones)
-    in_any_direction = squared_norms * (squared_norms.sum() / d)
-    unreliable = np.flatnonzero((row_sums < ALIGNED * in_any_direction) & (squared_norms > 0))
+    forms_with = forms_of(image)
+    limit = squared_norms.dtype.type(doubt_limit(*image.shape))
 
-    def corrected(result: Array, v: Array) -> Array:
-        for part in blas.row_chunks(len(unreliable), n * v.itemsize, BLOCK_BYTES):
-            rows = unreliable[part]
-            products = blas.product_transposed(image[rows], image)
-            result[rows] = blas.matrix_times_vector(np.square(products), v)
-        return result
+    def times(v: Array) -> Array:
+        forms, diagonal = forms_with(v)
+        # Usually no row comes near the limit, and the largest entry of the diagonal tells.
+        suspects = _below(squared_norms * diagonal.max(), forms * limit)
+        if suspects.size:
+            sums = [
+                blas.matrix_times_vector(np.square(image[suspects[part]]), diagonal)
+                for part in blas.row_chunks(suspects.size, image[0].nbytes, BLOCK_BYTES)
+            ]
+            doubtful = suspects[_below(np.concatenate(sums), forms[suspects] * limit)]
+            if doubtful.size:
+                forms[doubtful] = _again(image, doubtful, v)
+        return forms
 
-    return Kernel(lambda v: corrected(by_moment(v), v), corrected(row_sums, ones), squared_norms, c)
+    row_sums = times(np.ones_like(squared_norms))
+    return Kernel(times, row_sums, squared_norms, present(image, squared_norms), c)
+
+
+def _below(limits: Array, forms: Array) -> Array:
+    """Where a form is not at least its limit; NaN is not."""
+    return np.flatnonzero(~(forms >= limits))
+
+
+def _again(image: Array, rows: Array, v: Array) -> Array:
+    """``(K v)_i`` of some rows without the error of the moment.
+
+    Few rows: their entries of K, summed. Many rows in float32: forms with the moment in float64.
+    Their error of 1e-16 of the limit is less than that of entries of K in float32, each of which is
+    wrong by the square of 1e-7 at least.
+    """
+    n, d = image.shape
+    found = np.empty(rows.size, image.dtype)
+    if image.dtype == np.float64 or rows.size <= d // 2:
+        for part in blas.row_chunks(rows.size, n * image.itemsize, BLOCK_BYTES):
+            products = blas.product_transposed(image[rows[part]], image)
+            found[part] = blas.matrix_times_vector(np.square(products), v)
+        return found
+    moment = np.empty((d, d))
+    root = np.sqrt(v, dtype=np.float64)[:, np.newaxis]
+    for block in blas.row_chunks(n, d * moment.itemsize, BLOCK_BYTES):
+        blas.outer(image[block] * root[block], moment, add=block.start > 0)
+    for part in blas.row_chunks(rows.size, d * moment.itemsize, BLOCK_BYTES):
+        some = image[rows[part]].astype(np.float64)
+        forms = np.vecdot(blas.times_symmetric(some, moment), some)
+        # No entry of K is negative: a sum is at least the row's own part.
+        found[part] = np.maximum(forms, np.vecdot(some, some) ** 2 * v[rows[part]])
+    return found
+
+
+def present(image: Array, squared_norms: Array) -> Array:
+    """Rows that are not zero, though their squares may be."""
+    found = squared_norms != 0
+    if not found.all():
+        nothing = np.flatnonzero(~found)
+        found[nothing] = image[nothing].any(axis=-1)
+    return found

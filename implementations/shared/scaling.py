@@ -10,10 +10,11 @@ import numpy as np
 from . import blas
 from .blas import Array
 
-# A largest squared norm in here can be squared once more, and summed, in float32, and leaves room
-# below for rows of 1e-8 times that norm.
+# A largest squared norm in here can be squared once more, and summed, in float32.
 _SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40
-_MILD_LOW, _MILD_HIGH = 2.0**-16, 2.0**16
+
+# Features times such a factor are near 1: their products fit before they are scaled.
+MILD_LOW, MILD_HIGH = 2.0**-16, 2.0**16
 
 
 @lru_cache(maxsize=256)
@@ -51,18 +52,23 @@ def gram_in_range(image: Array, out: Array) -> float:
     after they are made, so features far from 1 are scaled first, in a copy.
     """
     c = near_one(blas.norm(image[0]), image.dtype)
-    if _MILD_LOW < c < _MILD_HIGH:
+    if MILD_LOW < c < MILD_HIGH:
         blas.gram(image, out, scale=c * c)
-        if is_safe(out.diagonal().max()):
+        if is_safe(out.diagonal()):
             return c
     image, c = into_range(image)
     blas.gram(image, out)
     return c
 
 
-def is_safe(largest_squared_norm: float) -> bool:
-    """Whether features of such norms can be worked with as they are."""
-    return bool(_SAFE_LOW < largest_squared_norm < _SAFE_HIGH)
+def is_safe(squared_norms: Array) -> bool:
+    """Whether features of such norms can be worked with as they are: no square of one is too large
+    to be summed, and none vanishes."""
+    smallest = np.min(squared_norms, where=squared_norms != 0, initial=inf)
+    return bool(
+        _SAFE_LOW < squared_norms.max() < _SAFE_HIGH
+        and smallest**2 >= np.finfo(squared_norms.dtype).tiny
+    )
 
 
 def into_range(image: Array) -> tuple[Array, float]:

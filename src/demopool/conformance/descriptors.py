@@ -83,13 +83,13 @@ def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) ->
         )
     a, of_weights = None, np.zeros(1)
     if case.descriptor.endswith("democratic"):
-        a = reference.weights(
-            X, gamma=case.gamma, tau=case.tau, iterations=case.iterations, order=case.order
-        )
-        of_weights = tolerance.for_weights(X, dtype, iterations=case.iterations)
+        options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau}
+        options |= {"iterations": case.iterations, "order": case.order}
+        a = reference.weights(X, **options)
+        of_weights = tolerance.for_weights(X, dtype, **options)
     if not case.descriptor.startswith("sketched-"):
         shaped = expected if case.order == 1 else expected.reshape(-1, d, d)
-        return of_weights + tolerance.for_pool(X, a, shaped, dtype, order=case.order)
+        return tolerance.for_pool(X, a, shaped, dtype, order=case.order, of_weights=of_weights)
     # An error of the weights enters as a share of the energy, which is spread over the bins.
     energy = (X.astype(np.float64) ** 2).sum(axis=-1)
     energy = (energy if a is None else energy * a).sum(axis=-1)

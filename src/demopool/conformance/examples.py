@@ -62,7 +62,7 @@ def examples(
     known = find(operation, route)
     assert not isinstance(known, str)
     for example in (*map(Example, names), *_VARIATIONS[operation]):
-        if example.features not in names or operation not in features.BEYOND_BLOCKS.get(
+        if example.features not in names or operation not in features.ONLY_FOR.get(
             example.features, (operation,)
         ):
             continue
@@ -92,7 +92,7 @@ def ask(example: Example, operation: str, order: int, dtype: str) -> Question:
 
 def _ask_weights(X: Array, dtype: str, order: int, **changed: Any) -> Question:
     options = {"gamma": 0.5, "tau": 0.5, "iterations": 10, **changed, "order": order}
-    allowed = tolerance.for_weights(X, dtype, iterations=options["iterations"])
+    allowed = tolerance.for_weights(X, dtype, **options)
     expected = reference.weights(X, **options)
     return Question({"X": X}, options, expected, lambda route: allowed, axes=1, entrywise=True)
 
@@ -208,6 +208,13 @@ _VARIATIONS: dict[str, tuple[Example, ...]] = {
             {"gamma": 0.2, "tau": 0.9, "iterations": 1},
         ),
         *_vary(("zero rows",), {"gamma": 0.0}, {"gamma": 1.0}, {"iterations": 0}),
+        # Faint rows gain so much weight that in every second product the strong ones cancel.
+        *_vary(
+            features.CANCELLING,
+            {"gamma": 0.0, "tau": 1.0},
+            {"gamma": 0.0, "tau": 0.9, "iterations": 9},
+            {"gamma": 0.1, "tau": 1.0, "iterations": 4},
+        ),
     ),
     "pool": _vary((*_SOME, *_REAL), {"weights": "none"}, {"weights": "some zero"}),
     "sketch": _vary(_SOME, *_SIZES_OF_SKETCHES),

@@ -105,6 +105,24 @@ def _orthogonal_faint_rows(rng: np.random.Generator) -> Array:
     return X @ np.linalg.qr(rng.standard_normal((16, 16)))[0]
 
 
+def _in_subspaces(n: int, d: int, live: int, *parts: tuple[int, int, float]) -> Maker:
+    """``parts`` (rows, dimensions, scale) are orthogonal to each other, in ``live`` of d channels:
+    rotated among these, and each of them 0 in the others."""
+
+    def make(rng: np.random.Generator) -> Array:
+        X = np.zeros((1, n, d))
+        row = column = 0
+        for rows, dimensions, scale in parts:
+            some = scale * rng.standard_normal((1, rows, dimensions))
+            X[:, row : row + rows, column : column + dimensions] = some
+            row, column = row + rows, column + dimensions
+        assert (row, column) == (n, live)
+        X[..., :live] = X[..., :live] @ np.linalg.qr(rng.standard_normal((live, live)))[0]
+        return X
+
+    return make
+
+
 def _mixed_norms(rng: np.random.Generator) -> Array:
     """Row norms over three orders of magnitude: some weights are far from the others."""
     return rng.standard_normal((2, 30, 10)) * np.logspace(-1.5, 1.5, 30)[:, np.newaxis]
@@ -121,6 +139,14 @@ _SETS: dict[str, Maker] = {
     "rectified": _rectified(2, 60, 24),
     "mixed norms": _mixed_norms,
     "orthogonal faint rows": _orthogonal_faint_rows,
+    "faint across strong": _in_subspaces(60, 8, 8, (8, 4, 1e-3), (52, 4, 1.0)),
+    "faint across strong, scaled by 1e-12": _in_subspaces(60, 8, 8, (8, 4, 1e-3), (52, 4, 1.0)),
+    "faint across strong, scaled by 1e12": _in_subspaces(60, 8, 8, (3, 2, 1e-2), (57, 6, 1.0)),
+    "many faint across strong": _in_subspaces(784, 64, 64, (112, 32, 1e-3), (672, 32, 1.0)),
+    "three sizes across": _in_subspaces(
+        *(300, 24, 24), (30, 8, 1e-3), (70, 8, 3e-2), (200, 8, 1.0)
+    ),
+    "across in few channels": _in_subspaces(700, 200, 6, (2, 4, 0.1), (698, 2, 1.0)),
     "batch of 0": _gaussian(0, 6, 4),
     "batch of 1": _gaussian(1, 6, 4),
     "batch of 17": _gaussian(17, 6, 4),
@@ -141,17 +167,25 @@ _SETS: dict[str, Maker] = {
     "VGG-16 at 448 px": lambda rng: real("X448"),
 }
 NAMES = tuple(_SETS)
-_LARGE = ("medium", "many rows", "many values", "many columns", "VGG-16 at 448 px")
-BEYOND_BLOCKS = {
+_LARGE = (
+    *("medium", "many rows", "many values", "many columns", "across in few channels"),
+    "VGG-16 at 448 px",
+)
+CANCELLING = tuple(name for name in NAMES if "across" in name)
+"""Groups of rows of unlike size, each orthogonal to the others, in all coordinates: without K a sum
+is a difference of large numbers, and the weights decide of which rows."""
+ONLY_FOR = {
+    # Larger than the blocks in which implementations work, for the operations that have them.
     "many rows": ("weights", "pool", "pool_sketch"),
     "many values": ("pool", "pool_sketch"),
     "many columns": ("pool", "pool_sketch"),
+    **dict.fromkeys(CANCELLING, ("weights",)),
 }
-"""Larger than the blocks in which implementations work, for the operations that have them."""
 QUICK = tuple(name for name in NAMES if name not in _LARGE)
 _EMULATED = (
     *("n=1", "d=1", "n<d", "n>d", "mixed norms", "batch of 0", "several leading axes"),
     *("strided", "zero rows", "scaled by 1e-12", "scaled by 1e12", "orthogonal faint rows"),
+    *("faint across strong", "faint across strong, scaled by 1e12"),
 )
 _EMULATED_ROOTS = (
     *("n<d", "n>d", "batch of 0", "several leading axes", "zero rows", "scaled by 1e12"),
@@ -164,7 +198,12 @@ def emulated(operation: str) -> tuple[str, ...]:
     return _EMULATED_ROOTS if "power" in operation else _EMULATED
 
 
-_SCALES = {"scaled by 1e-12": 1e-12, "scaled by 1e12": 1e12}
+_SCALES = {
+    name: scale
+    for name in NAMES
+    for words, scale in (("scaled by 1e-12", 1e-12), ("scaled by 1e12", 1e12))
+    if name.endswith(words)
+}
 
 
 def _as_it_is(X: Array) -> Array:

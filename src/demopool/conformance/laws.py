@@ -66,7 +66,8 @@ def _scaled_weights(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
     factor = c ** (-order * (1 - gamma) * (1 - (1 - 2 * tau) ** iterations))
     scaled = run((X * c).astype(X.dtype), **options)
     plain = run(X, **options).astype(np.float64)
-    return _distance(scaled, factor * plain, _weights_allowed(X, dtype), entrywise=True)
+    allowed = tolerance.for_weights(X, dtype, **options, order=order)
+    return _distance(scaled, factor * plain, allowed, entrywise=True)
 
 
 def _sum_pooling(run: Run, X: Array, dtype: str) -> Claim:
@@ -82,13 +83,15 @@ def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
         return Claim(0.0, 0.0)
     target = K.sum(axis=-1)[present] ** 0.25
     rise, before = 0.0, np.inf
+    options: dict[str, Any] = {"gamma": 0.25, "tau": 0.9}
     for iterations in range(6):
-        a = run(X, gamma=0.25, tau=0.9, iterations=iterations).astype(np.float64)
+        a = run(X, **options, iterations=iterations).astype(np.float64)
         s = (a * (K @ a))[present] / target
         residual = float(np.abs(np.log(s)).max())
         rise, before = max(rise, residual - before), residual
     # log s moves by twice the relative error of a, in each of two steps.
-    return Claim(rise, 2 * BOTH_SIDES * float(_weights_allowed(X, dtype)))
+    allowed = tolerance.for_weights(X, dtype, **options, iterations=6, order=order)
+    return Claim(rise, 2 * BOTH_SIDES * float(allowed))
 
 
 def _padded_weights(run: Run, X: Array, dtype: str) -> Claim:
@@ -101,7 +104,7 @@ def _padded_weights(run: Run, X: Array, dtype: str) -> Claim:
 
 
 def _weights_allowed(X: Array, dtype: str) -> Array:
-    return tolerance.for_weights(X, dtype, iterations=10)
+    return tolerance.for_weights(X, dtype)
 
 
 # --- pooling, sketches and powers: the same laws with other tolerances ---

@@ -7,9 +7,20 @@ they grow as sqrt(m) u; every bound below is one constant, 4, times such growth,
 Errors are relative to the largest entry of the expected result of the same image, except weights,
 which are all positive and well determined one by one: theirs are relative to each entry.
 
-weights     K a is a sum of n products of d terms: sqrt(n) + sqrt(d). An iteration moves log a by
-            tau times the error of log s and, for tau < 1, contracts what was there; for tau = 1 the
-            errors of T iterations add up as a random walk: 4 u (sqrt(n) + sqrt(d) + sqrt(T)).
+weights     In log a an iteration is (1 - tau) log a - tau log(K a) + tau log r. Its derivative is
+            J = (1 - tau) I - tau P with P = diag(1 / K a) K diag(a), whose rows sum to 1 and whose
+            eigenvalues lie in [0, 1] (K is positive semi-definite, or nearly: order 1). So an
+            error never grows, for any tau <= 1, but it may stay: with eigenvalue 1 of P it
+            changes its sign in every step at tau = 1, and so do weights and their rounding errors.
+            T steps with an error e in log(K a) add up to at most e times the larger of 1 and
+            A = tau (1 + |1 - 2 tau| + ... ), T terms: 1/2 at tau = 1/2, T at tau = 1. The rounding
+            of the weights themselves is a random walk, sqrt(T).
+            K a is a sum of n terms, sqrt(n). Their dot products G = x_i . x_j of d terms are wrong
+            by u sqrt(d) D, D^2 = sum_k x_ik^2 x_jk^2. That is u sqrt(d) of K a unless dot
+            products cancel; then it is C times that, with C the largest sum_j a_j (|G| D + D^2
+            times the error itself) / (K a)_i over rows and iterations (order 1: D / 2, where G is
+            not surely negative): 4 u (A (sqrt(n) + C sqrt(d)) + sqrt(T)). C and A suppose that all
+            errors point one way; where they do not, this is over 50 times the error seen.
 pool        a sum of n terms, sqrt(n) + 1. The largest entry of A is on its diagonal, where nothing
             cancels. First order can cancel: times (sum |a x|) / |sum a x|, largest entries of each.
 sketch      Fourier transforms add log2 k. By Parseval the error's energy is at most u S, with
@@ -58,13 +69,57 @@ def unit(dtype: str) -> float:
     return float(np.finfo(result_dtype(dtype)).eps) + float(np.finfo(np.float64).eps)
 
 
-def for_weights(X: Array, dtype: str, *, iterations: int) -> Array:
+def for_weights(
+    X: Array,
+    dtype: str,
+    *,
+    gamma: float = 0.5,
+    tau: float = 0.5,
+    iterations: int = 10,
+    order: int = 2,
+) -> Array:
     n, d = X.shape[-2:]
-    return np.asarray(CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d) + sqrt(iterations)))
+    of_products = CONSTANT * unit(dtype) * sqrt(d)
+    condition = _condition_of_weights(X, of_products, gamma, tau, iterations, order)
+    staying = max(1.0, tau * sum(abs(1 - 2 * tau) ** t for t in range(iterations)))
+    of_sums = CONSTANT * unit(dtype) * sqrt(n) + of_products * condition
+    return staying * of_sums + CONSTANT * unit(dtype) * sqrt(iterations)
 
 
-def for_pool(X: Array, a: Array | None, expected: Array, dtype: str, *, order: int) -> Array:
-    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1)
+def _condition_of_weights(
+    X: Array, rounding: float, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """How much more than ``rounding`` the sums K a are wrong by, in the worst row and iteration:
+    the way of the weights, and what an error of the dot products does on it."""
+    X = X.astype(np.float64)
+    present = (X != 0).any(axis=-1)
+    G, D = X @ X.swapaxes(-1, -2), np.sqrt(X**2 @ (X**2).swapaxes(-1, -2))
+    if order == 2:
+        K, wrong = G**2, np.abs(G) * D + rounding / 4 * D**2
+    else:
+        K, wrong = np.maximum(G, 0.0), np.where(rounding / 2 * D + G > 0, D / 2, 0.0)
+    worst = np.ones(X.shape[:-2])
+    a = present.astype(np.float64)
+    target = np.where(present, K.sum(axis=-1), 1.0) ** gamma
+    for _ in range(max(iterations, 1)):
+        Ka = np.where(present, (K @ a[..., np.newaxis])[..., 0], 1.0)
+        share = (wrong @ a[..., np.newaxis])[..., 0] / Ka
+        worst = np.maximum(worst, share.max(axis=-1))
+        a = a / np.where(present, a * Ka / target, 1.0) ** tau
+    return worst
+
+
+def for_pool(
+    X: Array,
+    a: Array | None,
+    expected: Array,
+    dtype: str,
+    *,
+    order: int,
+    of_weights: Array | float = 0.0,
+) -> Array:
+    """``of_weights``: what the weights, relative to each, are wrong by."""
+    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1) + of_weights
     if order == 2:
         return np.asarray(bound)
     without_cancellation = reference.pool(np.abs(X), a, order=1).max(axis=-1)
