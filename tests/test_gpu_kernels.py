@@ -134,8 +134,8 @@ def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
 def test_rows_in_directions_that_others_do_not_have(
     ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float
 ) -> None:
-    """Their forms x^T M x cancel at first. With large tau they then gain weights with which those of
-    all others do: which rows must be summed exactly is another question in every iteration."""
+    """Their forms x^T M x cancel at first. With large tau they then gain weights with which those
+    of all others do: which rows must be summed exactly is another question in every iteration."""
     X = _rotated(48, d, live=live, faint=faint, dtype=np.float32)
     assert _error(ops, X, gamma=gamma, tau=tau) <= 1
 

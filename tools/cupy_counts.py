@@ -83,10 +83,6 @@ def _free(z: Sizes, doubtful: bool) -> tuple[Array, Array, Array]:
 
 
 def _free_sums(z: Sizes) -> Launch:
-    return made.free_sums(*_free(z, doubtful=False), 0.25)
-
-
-def _doubtful_sums(z: Sizes) -> Launch:
     return made.free_sums(*_free(z, doubtful=True), 0.25)
 
 
@@ -130,7 +126,6 @@ LAUNCHES: dict[str, Callable[[Sizes], Launch]] = {
     "free_step": _free_step,
     "free_step, doubtful": _doubtful_step,
     "free_sums": _free_sums,
-    "free_sums, doubtful": _doubtful_sums,
     "from_triangle": _from_triangle,
     "gram": _gram,
     "largest": _largest,

@@ -43,6 +43,7 @@ def _gram() -> list[Launch]:
     return [
         made.gram(whole(2, 109, 19)),
         made.gram(whole(2, 131, 3), kernels.RECTIFY),
+        made.gram(whole(1, 120, 5)),
     ]
 
 
@@ -190,6 +191,7 @@ def _product() -> list[Launch]:
     sizes = [
         (2, 70, 0.25),
         (1, 109, 0.0),
+        (1, 45, 0.25),
         *((1, d, beta) for d in (18, 63) for beta in (0.25, 0.0)),
     ]
     found = []

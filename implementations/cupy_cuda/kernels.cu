@@ -413,7 +413,8 @@ __device__ __forceinline__ T exact_row(const T* x, const T* v, bool weighted, un
     product = sum_of(product, WARP);
     // Lanes take turns: rounding errors of few equal terms do not add up. The square of a small
     // product may be 0 where its weight would have made it a large term.
-    if (i % WARP == lane) total += product * (product * (weighted ? v[i] : T(1)));
+    const T term = product * (product * (weighted ? v[i] : T(1)));
+    total += i % WARP == lane ? term : T(0);
   }
   return sum_of(total, WARP);
 }

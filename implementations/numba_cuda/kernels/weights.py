@@ -172,8 +172,8 @@ def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any, column_tiles: Any) -> 
 
 
 def exact_rows(X: Any, v: Any, forms: Any, share: Any) -> None:
-    """(K v)_i from the entries of K in the place of x_i^T M x_i where that is below ``share`` of its
-    bound, too small a difference of large numbers (``shared/cancellation.py`` says why).
+    """(K v)_i from the entries of K where x_i^T M x_i is below ``share`` of its bound, too small a
+    difference of large numbers (``shared/cancellation.py`` says why).
 
     A block for each row, most leave at once. ``v`` has no columns for ones.
     """
