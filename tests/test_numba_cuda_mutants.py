@@ -102,6 +102,9 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`mov.u32 %r27, 2` -> `mov.u32 %r27, 3`": _ALL_LANES,
         "`setp.ne.s32 %p12, %r32, 0` -> `setp.ne.s32 %p12, %r32, 1`": _SAME_LANE,
     },
+    "product": {
+        "`add.s64 %rd208, %rd204, %rd38` -> `add.s64 %rd208, %rd204, %rd37`": _SQUARE,
+    },
     "restored": {
         "`setp.lt.s32 %p3, %r17, 101` -> `setp.le.s32 %p3, %r17, 101`": _LDEXP,
     },
