@@ -107,7 +107,7 @@ FAULTS: dict[str, Mistake] = {
         *(MISSING, "its own mask"),
     ),
     "lanes without a value that leave before a shuffle": (
-        *("free_sums", "if (row >= n) return;", "if (row >= n || lane >= d) return;"),
+        *("free_sums", "if (row >= n) return;", "if (row >= n || threadIdx.x % WARP >= d) return;"),
         *(MISSING, "mask"),
     ),
     "a row that is guarded too late": (
@@ -210,7 +210,8 @@ VALUES: dict[str, tuple[str, str, str]] = {
         "weight == T(0) ? weight",
         "weight < T(0) ? weight",
     ),
-    "products where their squares were wanted": ("free_sums", "product * product *", "product *"),
+    "products where their squares were wanted": ("free_sums", "(product * (", "(T(1) * ("),
+    "forms that are never doubted": ("free_sums", "if (!(total >= share * bound))", "if (false)"),
     "a norm in place of its root": ("normalized", "sqrt(share / sum)", "share / sum"),
     "signs that are lost": ("normalized_at_once", ", value);\n}", ", T(1));\n}"),
     "signs that are turned": ("count_sketch", "signs[j] < 0 ? -x[j]", "signs[j] > 0 ? -x[j]"),

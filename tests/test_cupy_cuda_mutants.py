@@ -41,6 +41,7 @@ _BEFORE = "a case that never comes here; it has been dealt with before"
 _SUBNORMAL = "a subnormal number, which is 0 with -ftz"
 _FAR = "pow: where its result is 0 or infinite anyway"
 _OFF_DIAGONAL = "a part of a tile beside the diagonal: a row of it is never a column of it"
+_PADDING = "beyond the features or their ends: not kept, or times the zero of the other factor"
 _ZERO = "zero is zero either way"
 _MENDED = "any row will do: the loops mend it"
 _RANGE = "a power of two with which no result is in range"
@@ -65,15 +66,14 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`sub.ftz.f32 %f29, %f21, %f28` -> `sub.ftz.f32 %f29, %f21, %f27`": _NEGATIVE,
     },
     "free_step": {
-        "`and.pred %p32, %p30, %p31` -> `and.pred %p32, %p29, %p31`": _MINUS_ONE,
-        "`setp.gt.ftz.f32 %p19, %f105, 0f00000000` -> "
-        "`setp.ge.ftz.f32 %p19, %f105, 0f00000000`": _PARTS,
-        "`setp.lt.ftz.f32 %p21, %f101, 0f00000000` -> "
-        "`setp.le.ftz.f32 %p21, %f101, 0f00000000`": _FAR,
-        "`sub.ftz.f32 %f61, %f60, %f24` -> `add.ftz.f32 %f61, %f60, %f24`": _NEGATIVE,
+        "`setp.eq.ftz.f32 %p42, %f17, 0fBF800000` -> "
+        "`setp.ne.ftz.f32 %p42, %f17, 0fBF800000`": _MINUS_ONE,
     },
     "free_sums": {
-        "`mov.u32 %r55, 4` -> `mov.u32 %r55, 5`": _ALL_LANES,
+        "`mov.f32 %f78, 0f00000000` left out": _TWICE,
+        "`mov.f32 %f79, 0f00000000` left out": _TWICE,
+        "`mov.u32 %r58, 2` -> `mov.u32 %r58, 3`": _ALL_LANES,
+        "`setp.ne.s32 %p30, %r4, 0` -> `setp.ne.s32 %p30, %r4, 1`": _SAME_LANE,
     },
     "from_triangle": {
         "`mov.u32 %r180, 4` -> `mov.u32 %r180, 5`": _ALL_LANES,
@@ -83,7 +83,12 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`setp.le.ftz.f32 %p80, %f340, 0f00000000`": _ZERO,
     },
     "gram": {
-        "`mov.u32 %r64, 4` -> `mov.u32 %r64, 5`": _ALL_LANES,
+        "`mov.f32 %f764, 0f00000000` -> `mov.f32 %f764, 0f3F800000`": _PADDING,
+        "`or.b32 %r38, %r37, 1` -> `or.b32 %r38, %r37, 0`": _MENDED,
+        "`setp.gt.u32 %p77, %r25, %r74` -> `setp.ge.u32 %p77, %r25, %r74`": _OFF_DIAGONAL,
+        "`setp.gt.u32 %p80, %r26, %r74` -> `setp.gt.u32 %p80, %r26, %r73`": (
+            "the row before it was made 64 bits long and short again: the same number"
+        ),
     },
     "largest": {
         "`@%p8 bra $L__BB0_5` the other way": _SAME_LANE,
@@ -93,7 +98,8 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`setp.ne.s32 %p8, %r4, 0` -> `setp.ne.s32 %p8, %r4, 1`": _SAME_LANE,
     },
     "outer": {
-        "`or.pred %p109, %p107, %p108` -> `or.pred %p109, %p106, %p108`": _OFF_DIAGONAL,
+        "`setp.ge.u32 %p83, %r23, %r25` -> `setp.gt.u32 %p83, %r23, %r25`": _OFF_DIAGONAL,
+        "`setp.gt.u32 %p45, %r16, %r20` -> `setp.ge.u32 %p45, %r16, %r20`": _OFF_DIAGONAL,
     },
     "power_sums": {
         "`add.s64 %rd9, %rd7, %rd8` -> `add.s64 %rd9, %rd6, %rd8`": (

@@ -100,6 +100,67 @@ def test_rows_of_zeros_have_no_weight_whatever_the_scale(
     assert np.isinf(found[0, [0, 1, 3, 4]]).all()
 
 
+def _rotated(n: int, d: int, *, live: int, faint: float, dtype: Any) -> Array:
+    """Every sixth row is ``faint`` and orthogonal to all others, in no coordinate of its own: of d
+    coordinates ``live`` are not zero, and they are rotated."""
+    rng = np.random.default_rng(n + d + live)
+    X, half = np.zeros((n, d)), live // 2
+    X[:, :half] = rng.standard_normal((n, half))
+    X[::6, :half] = 0
+    X[::6, half:live] = faint * rng.standard_normal((len(X[::6]), live - half))
+    X[:, :live] = X[:, :live] @ np.linalg.qr(rng.standard_normal((live, live)))[0]
+    return X.astype(dtype)
+
+
+def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
+    """Over the tolerance; not finite where a weight is not."""
+    route = settings.pop("route", "matrix-free")
+    found = ops.weights(X, route=route, **settings)
+    wanted = reference.weights(X, **settings)
+    allowed = tolerance.for_weights(X, X.dtype.name, iterations=settings.get("iterations", 10))
+    return float(np.abs(found / wanted - 1).max() / allowed)
+
+
+@pytest.mark.parametrize(
+    ("d", "live", "faint", "gamma", "tau"),
+    [
+        (12, 12, 1e-3, 0.0, 1.0),
+        (12, 12, 1e-3, 0.0, 0.9),
+        (12, 12, 0.1, 0.0, 1.0),
+        (40, 4, 1e-2, 0.0, 1.0),
+        (64, 2, 0.03, 0.5, 0.5),
+    ],
+)
+def test_rows_in_directions_that_others_do_not_have(
+    ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float
+) -> None:
+    """Their forms x^T M x cancel at first. With large tau they then gain weights with which those
+    of all others do: which rows must be summed exactly is another question in every iteration."""
+    X = _rotated(48, d, live=live, faint=faint, dtype=np.float32)
+    assert _error(ops, X, gamma=gamma, tau=tau) <= 1
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_such_rows_at_other_scales_and_in_batches(ops: dp.Operations, scale: float) -> None:
+    X = np.stack(
+        [_rotated(48, 12, live=12, faint=f, dtype=np.float32) for f in (1e-3, 0.1)]
+    ) * np.float32(scale)
+    assert _error(ops, X, gamma=0.0, tau=0.9, iterations=4) <= 1
+
+
+def test_an_image_of_one_colour(ops: dp.Operations) -> None:
+    """All terms of a sum are the same, and so are the signs of their rounding errors."""
+    X = np.full((2, 4096, 1), 0.9, np.float32)
+    wanted = reference.pool(X)
+    error = np.abs(ops.pool(X) / wanted - 1).max()
+    assert error <= tolerance.for_pool(X, None, wanted, "float32", order=2)
+
+
+def test_such_rows_in_double(ops: dp.Operations) -> None:
+    X = _rotated(48, 12, live=12, faint=1e-6, dtype=np.float64)
+    assert _error(ops, X, gamma=0.0, tau=1.0) <= 1
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_power_in_two_parts_is_exact_with_every_exponent(dtype: Any) -> None:
     most = 2 - int(np.finfo(dtype).minexp) + int(np.finfo(dtype).nmant)

@@ -242,6 +242,26 @@ def test_an_iteration_reads_each_element_of_k_once() -> None:
     assert counts.flops >= 2 * n * n
 
 
+def test_a_row_that_is_not_doubtful_costs_two_words_and_its_place_in_the_moment() -> None:
+    """Each warp of its block reads both, 32 bytes each, and the block is gone. In the tiles of X M
+    the diagonal of M is read once for each row of tiles, a sector for each value."""
+    kernel, shape, (X, v, forms, share) = numba_counts.LAUNCHES["exact_rows"](np.float32)
+    args = (X, v, np.ones_like(forms), share)
+    compiled = launch.compiled(kernel, launch.signature(args), "sm_80")
+    counts = compiled.launch("exact_rows", shape.blocks, shape.threads, args)
+    images, n, d = X.shape
+    assert counts.traffic.keys() == {"argument 2"}
+    assert counts.global_sectors == 2 * grids.WARPS * images * n
+    assert counts.barriers == 0
+    kernel, shape, args = numba_counts.LAUNCHES["row_forms"](np.float32)
+    compiled = launch.compiled(kernel, launch.signature(args), "sm_80")
+    counts = compiled.launch("row_forms", shape.blocks, shape.threads, args)
+    read = counts.traffic["argument 1"]
+    tile = grids.TILE * d * 4
+    assert read.loaded_bytes == shape.blocks * (tile + grids.TILE * 4)
+    assert read.sectors == shape.blocks * (tile // 32 + grids.TILE)
+
+
 def test_no_thread_works_through_an_image_alone(counted: dict[str, Any]) -> None:
     """Instructions by warps are at most some times those of an even share."""
     for name, counts in counted.items():

@@ -70,6 +70,24 @@ FAULTS: dict[str, tuple[str, str, str, ptx.FaultKind, str]] = {
         RACE,
         "argument 2",
     ),
+    "no barrier before the diagonal is read": (
+        "row_forms",
+        "    cuda.syncthreads()\n    for i in range(4):\n        row = uint32(first",
+        "    for i in range(4):\n        row = uint32(first",
+        RACE,
+        _SHARED,
+    ),
+    "a diagonal that is longer than the matrix": (
+        *("row_forms", "if t < TILE and second + t < d:", "if t < TILE:"),
+        *(OUTSIDE, "argument 1"),
+    ),
+    "a sum that is stored while others read the last one": (
+        "exact_rows",
+        "    total = sum_of_block(total, parts)\n    if cuda.threadIdx.x == 0:\n",
+        "    if cuda.threadIdx.x == 0:\n",
+        RACE,
+        "argument 2",
+    ),
     "threads that leave before a barrier": (
         "weighted_sum",
         "    parts[ty, tx] = total\n",

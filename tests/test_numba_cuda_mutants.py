@@ -38,6 +38,8 @@ _OVERFLOW = "pow: the sign of a number is asked for only when it is far beyond 1
 _LDEXP = "ldexp: where it changes its way to the same number, at exponents that no float has"
 _NAN = "pow: NaN either way"
 _PADDING = "beyond the features or their ends: not kept, or times the zero of the other factor"
+_TWICE = "written twice: what the compiler put before a branch it puts behind it too"
+_SAME_NUMBER = "the low half of a number below 2^32: the same number"
 _ZERO = "zero is zero either way"
 _FAR = "pow: where its result is 0 or infinite anyway"
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
@@ -49,8 +51,8 @@ SURVIVORS: dict[str, dict[str, str]] = {
         ),
     },
     "exact_rows": {
-        "`mov.u32 %r28, 4` -> `mov.u32 %r28, 5`": _ALL_LANES,
-        "`mov.u32 %r31, 2` -> `mov.u32 %r31, 3`": _ALL_LANES,
+        "`mov.u32 %r29, 4` -> `mov.u32 %r29, 5`": _ALL_LANES,
+        "`mov.u32 %r67, 4` -> `mov.u32 %r67, 5`": _ALL_LANES,
     },
     "finish": {
         "`max.s32 %r13, %r12, -278` -> `max.s32 %r13, %r12, -277`": _LDEXP,
@@ -64,10 +66,11 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`sub.f32 %f31, %f21, %f30` -> `sub.f32 %f31, %f21, %f29`": _NEGATIVE,
     },
     "gram": {
-        "`mov.f32 %f420, 0f00000000` -> `mov.f32 %f420, 0f3F800000`": _PADDING,
-        "`setp.lt.f32 %p39, %f431, 0f00000000` -> `setp.le.f32 %p39, %f431, 0f00000000`": _ZERO,
-        "`setp.lt.f32 %p45, %f425, 0f00000000` -> `setp.le.f32 %p45, %f425, 0f00000000`": _ZERO,
-        "`setp.lt.f32 %p46, %f424, 0f00000000` -> `setp.le.f32 %p46, %f424, 0f00000000`": _ZERO,
+        "`mov.f32 %f470, %f256` left out": _TWICE,
+        "`or.pred %p27, %p10, %p26` -> `or.pred %p27, %p9, %p26`": _PADDING,
+        "`setp.ge.u32 %p245, %r50, %r27` -> `setp.ge.u32 %p245, %r50, %r26`": (
+            "rows from 48 on of a tile on the diagonal, columns below 32: no sum of theirs is there"
+        ),
     },
     "largest": {
         "`mov.u32 %r19, 8` -> `mov.u32 %r19, 9`": _ALL_LANES,
@@ -88,10 +91,8 @@ SURVIVORS: dict[str, dict[str, str]] = {
         ),
     },
     "outer": {
-        "`selp.u64 %rd123, 1, 0, %p34` -> `selp.u64 %rd123, 1, 1, %p34`": (
-            "the column of the next step after the last one"
-        ),
-        "`setp.ge.u32 %p124, %r32, %r35` -> `setp.ge.u32 %p124, %r31, %r35`": _OFF_DIAGONAL,
+        "`add.s64 %rd165, %rd164, %rd40` -> `add.s64 %rd165, %rd163, %rd40`": _SAME_NUMBER,
+        "`setp.ge.u32 %p100, %r32, %r30` -> `setp.ge.u32 %p100, %r32, %r29`": _OFF_DIAGONAL,
     },
     "power_sums": {
         "`div.rn.f32 %f12, %f11, %f1` -> `div.rn.f32 %f12, %f10, %f1`": (
@@ -101,12 +102,14 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "`mov.u32 %r27, 2` -> `mov.u32 %r27, 3`": _ALL_LANES,
         "`setp.ne.s32 %p12, %r32, 0` -> `setp.ne.s32 %p12, %r32, 1`": _SAME_LANE,
     },
+    "product": {
+        "`add.s64 %rd208, %rd204, %rd38` -> `add.s64 %rd208, %rd204, %rd37`": _SQUARE,
+    },
     "restored": {
         "`setp.lt.s32 %p3, %r17, 101` -> `setp.le.s32 %p3, %r17, 101`": _LDEXP,
     },
     "row_forms": {
-        "`mov.u32 %r68, 4` -> `mov.u32 %r68, 5`": _ALL_LANES,
-        "`mul.lo.s64 %rd6, %rd56, %rd40` -> `mul.lo.s64 %rd6, %rd56, %rd39`": _SQUARE,
+        "`mov.f32 %f409, %f200` left out": _TWICE,
     },
     "scaled": {
         "`selp.b32 %r29, 0, %r16, %p6` -> `selp.b32 %r29, 0, %r16, %p5`": (

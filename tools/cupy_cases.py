@@ -131,32 +131,39 @@ def _small_image() -> list[Launch]:
     ]
 
 
+def _free(images: int, n: int, d: int) -> tuple[Array, Array, Array]:
+    """X, X M and the diagonal of M: of rows that are aligned exactly as much as they must be for a
+    share of 1/2, or hardly less; of rows of zeros and with NaN."""
+    X, diagonal = whole(images, n, d, most=2), counting(images, d, most=2)
+    X[:, 3::7] = 0
+    X[:, 1::2, 0] = 1
+    XM = f32(0.5) * X * diagonal[:, None, :] * counting(images, n, 1, most=2)
+    XM[:, 1::4, 0] -= f32(0.5)
+    XM[:, 6, -1] = np.nan
+    return X, XM, diagonal
+
+
 def _free_sums() -> list[Launch]:
-    """Also rows that are aligned exactly as much as they must be, or hardly less, and of zeros."""
-    launches = []
-    for images, n, d in ((2, 37, 70), (1, 8, 5), (1, 21, 140)):
-        X = whole(images, n, d, most=2)
-        X[:, 3::7] = 0
-        X[:, 1::2, 0] = 1
-        XM = X * counting(images, n, 1, most=2)
-        XM[:, 1::4, 0] -= 1
-        launches.append(made.free_sums(X, XM, counting(images), 0.5))
-    return launches
+    sizes = ((2, 37, 70), (1, 8, 5), (1, 21, 140))
+    return [made.free_sums(*_free(*z), 0.5) for z in sizes]
 
 
 def _free_step() -> list[Launch]:
-    X, XM = whole(2, 21, 70, most=2), whole(2, 21, 70)
-    doubtful = (np.arange(2 * 21).reshape(2, 21) % 5 < 2).astype(i32)
+    """Also a product whose square is zero, and more rows than all lanes of a warp take in turn."""
     targets, a = spread(2, 21), counting(2, 21)
     a[:, 2:5] = 0
     targets[:, 7:14] = STRANGE
-    launches = [made.free_step(X, XM, doubtful, targets, a, tau) for tau in POWERS]
-    short = (whole(1, 8, 5), whole(1, 8, 5), doubtful[:1, :8].copy())
-    many = (whole(1, 300, 5, most=9), whole(1, 300, 5, most=9), np.zeros((1, 300), i32))
+    launches = [made.free_step(*_free(2, 21, 70), targets, a, tau, 0.5) for tau in POWERS]
+    X, XM, diagonal = _free(1, 300, 5)
+    XM[:, :] = X * diagonal[:, None, :]
+    XM[:, :5] *= -1
+    small = np.array([[[2.0**-80], [2.0**-3]]], f32)
+    large = np.array([[2.0**120, 1]], f32)
     return [
         *launches,
-        made.free_step(*short, counting(1, 8), counting(1, 8)),
-        made.free_step(*many, spread(1, 300), counting(1, 300), 3.0),
+        made.free_step(*_free(1, 8, 5), counting(1, 8), counting(1, 8), 0.5, 0.5),
+        made.free_step(X, XM, diagonal, spread(1, 300), counting(1, 300), 3.0, 0.5),
+        made.free_step(small, -small, np.ones((1, 1), f32), np.ones((1, 2), f32), large, 1.0, 0.5),
     ]
 
 

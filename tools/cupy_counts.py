@@ -73,25 +73,25 @@ def _small_image(z: Sizes) -> Launch:
     return made.small_image(positive(z.images, z.n, z.n), *_vectors(z))
 
 
-def _free_sums(z: Sizes) -> Launch:
-    """Every eighth row is doubtful."""
+def _free(z: Sizes, doubtful: bool) -> tuple[Array, Array, Array]:
+    """X, X M and the diagonal of M; every eighth row is doubtful, or none, as of most images."""
     X = random(z.images, z.n, z.d)
     XM = X.copy()
-    XM[:, ::8] = 0
-    return made.free_sums(X, XM, np.ones(z.images, f32), 0.01)
+    if doubtful:
+        XM[:, ::8] *= -1
+    return X, XM, np.ones((z.images, z.d), f32)
+
+
+def _free_sums(z: Sizes) -> Launch:
+    return made.free_sums(*_free(z, doubtful=True), 0.25)
 
 
 def _free_step(z: Sizes) -> Launch:
-    """No row is doubtful, as of most images."""
-    X = random(z.images, z.n, z.d)
-    return made.free_step(X, X.copy(), np.zeros((z.images, z.n), i32), *_vectors(z))
+    return made.free_step(*_free(z, doubtful=False), *_vectors(z))
 
 
 def _doubtful_step(z: Sizes) -> Launch:
-    """Rows that are, some of them."""
-    X = random(z.images, z.n, z.d)
-    doubtful = (np.arange(z.images * z.n).reshape(z.images, z.n) % 8 == 0).astype(i32)
-    return made.free_step(X, X.copy(), doubtful, *_vectors(z))
+    return made.free_step(*_free(z, doubtful=True), *_vectors(z))
 
 
 def _power_sums(z: Sizes) -> Launch:

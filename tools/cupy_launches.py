@@ -131,21 +131,28 @@ def small_image(
     return _made("small_image", shape, K, targets, a, *numbers)
 
 
-def free_sums(X: Array, XM: Array, trace: Array, share: float) -> Launch:
+def free_sums(X: Array, XM: Array, diagonal: Array, share: float) -> Launch:
     images, n, d = X.shape
     blocks, shape = grids.rows(images, n)
-    results = (_unwritten(X, images, n), np.full((images, n), -1, i32))
     sizes = (u32(n), u32(d), u32(blocks))
-    return _made("free_sums", shape, X, XM, trace, *results, *sizes, X.dtype.type(share))
+    sums = _unwritten(X, images, n)
+    return _made("free_sums", shape, X, XM, diagonal, sums, *sizes, X.dtype.type(share))
 
 
 def free_step(
-    X: Array, XM: Array, doubtful: Array, targets: Array, a: Array, tau: float = 0.5
+    X: Array,
+    XM: Array,
+    diagonal: Array,
+    targets: Array,
+    a: Array,
+    tau: float = 0.5,
+    share: float = 0.25,
 ) -> Launch:
     images, n, d = X.shape
     blocks, shape = grids.rows(images, n)
-    arrays = (X, XM, doubtful, targets, a, _unwritten(X, images, n))
-    return _made("free_step", shape, *arrays, u32(n), u32(d), u32(blocks), X.dtype.type(tau))
+    arrays = (X, XM, diagonal, targets, a, _unwritten(X, images, n))
+    numbers = (u32(n), u32(d), u32(blocks), X.dtype.type(tau), X.dtype.type(share))
+    return _made("free_step", shape, *arrays, *numbers)
 
 
 # --- the normalised result ---

@@ -43,6 +43,7 @@ def _gram() -> list[Launch]:
     return [
         made.gram(whole(2, 109, 19)),
         made.gram(whole(2, 131, 3), kernels.RECTIFY),
+        made.gram(whole(1, 120, 5)),
     ]
 
 
@@ -82,23 +83,20 @@ def _row_forms() -> list[Launch]:
     return [made.row_forms(whole(*z), _symmetric(z[0], z[2])) for z in sizes]
 
 
-def _squared_norms() -> list[Launch]:
-    return [made.squared_norms(whole(3, 21, 200)), made.squared_norms(whole(2, 8, 5))]
-
-
-def _doubtful_rows() -> list[Launch]:
-    """Also rows that are aligned exactly as much as they must be, and rows of zeros."""
-    norms, totals = counting(3, 600), counting(3)
-    sums = f32(0.5) * norms * totals[:, None] + whole(3, 600, most=1)
-    norms[:, ::7] = 0
-    return [made.doubtful_rows(sums, norms, totals, 0.5)]
-
-
 def _exact_rows() -> list[Launch]:
-    doubtful = (np.arange(2 * 21).reshape(2, 21) % 5 < 3).astype(i32)
+    """Also rows that are aligned exactly as much as they must be, or hardly less, of zeros and NaN;
+    more rows than all lanes of a block take in turn; and a product whose square is zero."""
+    bounds = counting(2, 21)
+    forms = np.concatenate([f32(0.5) * bounds + whole(2, 21, most=1), bounds])
+    forms[[0, 1, 2], 4], forms[[0, 2], 5] = np.nan, 0
+    short, many = forms[:, :8].copy(), np.array([[-1.0] * 5 + [1.0] * 295, [1.0] * 300], f32)
+    small = np.array([[[2.0**-80], [2.0**-3]]], f32)
+    large = np.array([[2.0**120, 1]], f32)
     return [
-        made.exact_rows(whole(2, 21, 200, most=2), doubtful, counting(2, 21)),
-        made.exact_rows(whole(2, 21, 5), doubtful, _ABSENT),
+        made.exact_rows(whole(2, 21, 200, most=2), counting(2, 21), forms, 0.5),
+        made.exact_rows(whole(2, 8, 5), _ABSENT, short, 0.5),
+        made.exact_rows(whole(1, 300, 3), counting(1, 300), many, 0.25),
+        made.exact_rows(small, large, np.array([[0, 0], [1, 1]], f32), 0.5),
     ]
 
 
@@ -193,6 +191,7 @@ def _product() -> list[Launch]:
     sizes = [
         (2, 70, 0.25),
         (1, 109, 0.0),
+        (1, 45, 0.25),
         *((1, d, beta) for d in (18, 63) for beta in (0.25, 0.0)),
     ]
     found = []
@@ -239,7 +238,6 @@ def _copied() -> list[Launch]:
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "bounds": _bounds,
     "copied": _copied,
-    "doubtful_rows": _doubtful_rows,
     "exact_rows": _exact_rows,
     "fill": _fill,
     "finish": _finish,
@@ -258,7 +256,6 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "scatter": _scatter,
     "scatter_far": _scatter_far,
     "small_image": _small_image,
-    "squared_norms": _squared_norms,
     "start": _start,
     "step": _step,
     "update": _update,

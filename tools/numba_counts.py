@@ -107,20 +107,12 @@ def _first_step(dtype: Any, z: Sizes = EVEN) -> Launch:
     return made.first_step(_spread(z.images * z.n, dtype=dtype))
 
 
-def _squared_norms(dtype: Any, z: Sizes = EVEN) -> Launch:
-    return made.squared_norms(random(z.images, z.n, z.d, dtype=dtype))
-
-
-def _doubtful_rows(dtype: Any, z: Sizes = EVEN) -> Launch:
-    sums, norms = (positive(z.images, z.n + i, dtype=dtype)[:, : z.n].copy() for i in range(2))
-    norms[:, 3] = 0
-    return made.doubtful_rows(sums, norms, positive(z.images, dtype=dtype), 1.0)
-
-
 def _exact_rows(dtype: Any, z: Sizes = EVEN) -> Launch:
+    """Three of five rows are doubtful."""
     X, v = random(z.images, z.n, z.d, dtype=dtype), positive(z.images, z.n, dtype=dtype)
-    doubtful = (np.arange(z.images * z.n).reshape(z.images, z.n) % 5 < 3).astype(np.int32)
-    return made.exact_rows(X, doubtful, v)
+    forms = np.ones((2 * z.images, z.n), dtype)
+    forms[: z.images] = (np.arange(z.images * z.n).reshape(z.images, z.n) % 5 >= 3).astype(dtype)
+    return made.exact_rows(X, v, forms, 0.5)
 
 
 def _update(dtype: Any, z: Sizes = EVEN) -> Launch:
@@ -155,8 +147,6 @@ LAUNCHES: dict[str, Callable[..., Launch]] = {
     "normalized_at_once": _normalized_at_once,
     "scaled": _scaled,
     "first_step": _first_step,
-    "squared_norms": _squared_norms,
-    "doubtful_rows": _doubtful_rows,
     "exact_rows": _exact_rows,
     "update": _update,
     "restored": _restored,

@@ -99,28 +99,13 @@ def small_image(
 def row_forms(X: Array, M: Array) -> Launch:
     images, n, d = X.shape
     down, across = grids.tiles(n), grids.tiles(d)
-    args = (X, M, _zeros(X, images, n), i32(down), i32(across))
+    args = (X, M, _zeros(X, 2 * images, n), i32(down), i32(across))
     return kernels.row_forms, grids.products(images * down * across), args
 
 
-def squared_norms(X: Array) -> Launch:
+def exact_rows(X: Array, v: Array, forms: Array, share: float) -> Launch:
     images, n, _ = X.shape
-    blocks, shape = grids.rows(images, n)
-    args = (X, _unwritten(X, images, n), _zeros(X, images), i32(blocks))
-    return kernels.squared_norms, shape, args
-
-
-def doubtful_rows(sums: Array, norms: Array, totals: Array, share: float) -> Launch:
-    blocks, shape = grids.per_image(*sums.shape)
-    out = np.full(sums.shape, -1, i32)
-    args = (sums, norms, totals, sums.dtype.type(share), out, i32(blocks))
-    return kernels.doubtful_rows, shape, args
-
-
-def exact_rows(X: Array, doubtful: Array, v: Array) -> Launch:
-    """Rows that are not doubtful stay as they are: zeros here."""
-    images, n, _ = X.shape
-    args = (X, doubtful, v, _zeros(X, images, n))
+    args = (X, v, forms, X.dtype.type(share))
     return kernels.exact_rows, Shape(images * n, (grids.BLOCK,)), args
 
 

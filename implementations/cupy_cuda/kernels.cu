@@ -111,18 +111,25 @@ __device__ __forceinline__ T next_weight(T weight, T total, T target, T tau) {
   return weight == T(0) ? weight : weight * pow(weight * total / target, -tau);
 }
 
-// The products of STEP columns of two tiles, added to the results of a thread.
+// The products of STEP columns of two tiles, added to the results of a thread. They are added up on
+// their own first: in one long sum of equal terms, as of an image of one colour, all rounding errors
+// have one sign.
 template <typename T>
 __device__ __forceinline__ void add_products(T (&sums)[4][4], const T (&rows)[TILE][STEP + 1],
                                              const T (&columns)[TILE][STEP + 1]) {
+  T parts[4][4] = {};
 #pragma unroll
   for (unsigned k = 0; k < STEP; ++k)
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) {
       const T value = rows[threadIdx.y + THREADS * i][k];
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) sums[i][j] += value * columns[threadIdx.x + THREADS * j][k];
+      for (unsigned j = 0; j < 4; ++j) parts[i][j] += value * columns[threadIdx.x + THREADS * j][k];
     }
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i)
+#pragma unroll
+    for (unsigned j = 0; j < 4; ++j) sums[i][j] += parts[i][j];
 }
 
 // A tile of a symmetric C, and its mirror image through shared memory; the tile itself if it is new,
@@ -404,58 +411,60 @@ __device__ __forceinline__ T exact_row(const T* x, const T* v, bool weighted, un
     T product = T(0);
     for (unsigned j = lane; j < d; j += WARP) product += own[j] * other[j];
     product = sum_of(product, WARP);
-    total += product * product * (weighted ? v[i] : T(1));
+    // Lanes take turns: rounding errors of few equal terms do not add up. The square of a small
+    // product may be 0 where its weight would have made it a large term.
+    const T term = product * (product * (weighted ? v[i] : T(1)));
+    total += i % WARP == lane ? term : T(0);
   }
+  return sum_of(total, WARP);
+}
+
+// (K v)_row without K, by a warp: x^T M x from x and M x, M = X^T diag(v) X. Where that is below
+// `share` of the same form of M's diagonal it is too small a difference of large numbers
+// (shared/cancellation.py says why), and the row's entries of K are summed. `x` and `xm` are those of
+// all rows of the image.
+template <typename T>
+__device__ __forceinline__ T free_row(const T* x, const T* xm, const T* diagonal, const T* v,
+                                      bool weighted, unsigned row, unsigned n, unsigned d,
+                                      T share) {
+  const size_t place = static_cast<size_t>(row) * d;
+  T total = T(0), bound = T(0);
+  for (unsigned j = threadIdx.x % WARP; j < d; j += WARP) {
+    const T value = x[place + j];
+    total += value * xm[place + j];
+    bound += value * value * diagonal[j];
+  }
+  total = sum_of(total, WARP);
+  bound = sum_of(bound, WARP);
+  if (!(total >= share * bound)) total = exact_row(x, v, weighted, row, n, d);
   return total;
 }
 
-// K 1 without K, from X and XM = X (X^T X): a warp for each row. Where x^T M x is too small a
-// difference of large numbers (below `share` of squared norm times trace) the row is doubtful, and
-// its entries of K are summed; `trace` is that of X^T X.
+// K 1 without K, from X, XM = X M and the diagonal of M = X^T X: a warp for each row.
 template <typename T>
-__global__ void free_sums(const T* X, const T* XM, const T* trace, T* sums, int* doubtful,
-                          unsigned n, unsigned d, unsigned blocks, T share) {
+__global__ void free_sums(const T* X, const T* XM, const T* diagonal, T* sums, unsigned n,
+                          unsigned d, unsigned blocks, T share) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  const unsigned lane = threadIdx.x % WARP;
-  if (row >= n) return;  // a whole warp
-  const T* x = X + static_cast<size_t>(image) * n * d;
-  const T* xm = XM + static_cast<size_t>(image) * n * d;
-  T total = T(0), norm = T(0);
-  for (unsigned j = lane; j < d; j += WARP) {
-    const T value = x[static_cast<size_t>(row) * d + j];
-    total += value * xm[static_cast<size_t>(row) * d + j];
-    norm += value * value;
-  }
-  total = sum_of(total, WARP);
-  norm = sum_of(norm, WARP);
-  const bool doubted = !(total >= share * norm * trace[image]);
-  if (doubted) total = exact_row(x, x, false, row, n, d);
-  if (lane == 0) {
-    sums[static_cast<size_t>(image) * n + row] = total;
-    doubtful[static_cast<size_t>(image) * n + row] = doubted;
-  }
-}
-
-// One iteration without K, from X and XM = X (X^T diag(a) X).
-template <typename T>
-__global__ void free_step(const T* X, const T* XM, const int* doubtful, const T* targets,
-                          const T* a, T* out, unsigned n, unsigned d, unsigned blocks, T tau) {
-  const unsigned image = blockIdx.x / blocks;
-  const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  const unsigned lane = threadIdx.x % WARP;
   if (row >= n) return;  // a whole warp
   const size_t first = static_cast<size_t>(image) * n;
-  T total = T(0);
-  if (doubtful[first + row]) {
-    total = exact_row(X + first * d, a + first, true, row, n, d);
-  } else {
-    const size_t place = (first + row) * d;
-    for (unsigned j = lane; j < d; j += WARP) total += X[place + j] * XM[place + j];
-    total = sum_of(total, WARP);
-  }
+  const T* own = diagonal + static_cast<size_t>(image) * d;
+  const T total = free_row(X + first * d, XM + first * d, own, X, false, row, n, d, share);
+  if (threadIdx.x % WARP == 0) sums[first + row] = total;
+}
+
+// One iteration without K, from X, XM = X M and the diagonal of M = X^T diag(a) X.
+template <typename T>
+__global__ void free_step(const T* X, const T* XM, const T* diagonal, const T* targets, const T* a,
+                          T* out, unsigned n, unsigned d, unsigned blocks, T tau, T share) {
+  const unsigned image = blockIdx.x / blocks;
+  const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
+  if (row >= n) return;  // a whole warp
+  const size_t first = static_cast<size_t>(image) * n;
+  const T* own = diagonal + static_cast<size_t>(image) * d;
+  const T total = free_row(X + first * d, XM + first * d, own, a + first, true, row, n, d, share);
   const T weight = next_weight(a[first + row], total, targets[first + row], tau);
-  if (lane == 0) out[first + row] = weight;
+  if (threadIdx.x % WARP == 0) out[first + row] = weight;
 }
 
 // ---------------------------------------------------------------------- the normalised result ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from demopool.implementations.shared import grids, scaling
-from demopool.implementations.shared.democratic import ALIGNED
+from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import pool
 from .launch import Array, Launch, Launcher, i32, u32, u64
@@ -49,26 +49,27 @@ def matrix_free(
     on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
 ) -> Array:
     """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, two products and one kernel for
-    each iteration. Rows for which that is a difference of large numbers are summed entry by entry
-    (``shared/democratic.py`` says which)."""
+    each iteration. Rows for which that is a difference of large numbers are summed entry by entry,
+    other ones in every iteration (``shared/cancellation.py`` says which)."""
     images, n, d = X.shape
     X, exponents = _in_range(on, X)
     sums, targets, a, other = _vectors(on, X)
     number = on.number(X)
     blocks, shape = grids.rows(images, n)
-    sizes = (u32(n), u32(d), u32(blocks))
-    M = pool.second_moment(on, X, None)
-    doubtful = on.empty((images, n), X, on.xp.int32)
-    trace, share = on.xp.linalg.trace(M), number(ALIGNED / d)
-    XM = on.xp.matmul(X, M)
-    on.run("free_sums", shape, X, XM, trace, sums, doubtful, *sizes, share)
+    sizes, share = (u32(n), u32(d), u32(blocks)), number(ALIGNED)
+    on.run("free_sums", shape, X, *_through_moment(on, X, None), sums, *sizes, share)
     _first_step(on, sums, targets, a, gamma, tau, iterations)
     for _ in range(iterations - 1):
-        XM = on.xp.matmul(X, pool.second_moment(on, X, a))
-        args = (X, XM, doubtful, targets, a, other, *sizes, number(tau))
+        args = (X, *_through_moment(on, X, a), targets, a, other, *sizes, number(tau), share)
         on.run("free_step", shape, *args)
         a, other = other, a
     return _restored(on, a, exponents, gamma, tau, iterations, order)
+
+
+def _through_moment(on: Launcher, X: Array, a: Array | None) -> tuple[Array, Array]:
+    """X M and the diagonal of M, the second moment."""
+    M = pool.second_moment(on, X, a)
+    return on.xp.matmul(X, M), on.contiguous(on.xp.linalg.diagonal(M))
 
 
 def _vectors(on: Launcher, X: Array) -> tuple[Array, Array, Array, Array]:

@@ -133,11 +133,23 @@ def triangle_row(tile: Any) -> Any:
 
 @cuda.jit(device=True, inline="always")
 def multiply_tiles(rows: Any, columns: Any, sums: Any, tx: Any, ty: Any) -> None:
+    """The products of STEP columns of two tiles, added to the results of a thread.
+
+    They are added up on their own first: in one long sum of equal terms, as of an image of one
+    colour, all rounding errors have one sign.
+    """
+    parts = cuda.local.array((4, 4), sums.dtype)
+    for i in range(4):
+        for j in range(4):
+            parts[i, j] = sums.dtype.type(0)
     for k in range(STEP):
         for i in range(4):
             x = rows[uint32(ty + 16 * i), uint32(k)]
             for j in range(4):
-                sums[i, j] += x * columns[uint32(tx + 16 * j), uint32(k)]
+                parts[i, j] += x * columns[uint32(tx + 16 * j), uint32(k)]
+    for i in range(4):
+        for j in range(4):
+            sums[i, j] += parts[i, j]
 
 
 @cuda.jit(device=True, inline="always")

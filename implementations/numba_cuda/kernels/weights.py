@@ -18,6 +18,7 @@ from .tiles import (
     quotient,
     remainder,
     store_twice,
+    sum_of_block,
     sum_of_half_warp,
     sum_of_warp,
     triangle_row,
@@ -130,9 +131,10 @@ def small_image(K: Any, targets: Any, a: Any, tau: Any, iterations: Any) -> None
 
 
 def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any, column_tiles: Any) -> None:
-    """x_i^T M x_i for every row, M symmetric; ``forms`` starts at 0.
+    """x_i^T M x_i for every row of every image, M symmetric; then the same of M's diagonal.
 
-    A tile of X M, times the same tile of X, summed over the columns.
+    A tile of X M, times the same tile of X, summed over the columns. ``forms`` is (2 images, n)
+    and starts at 0.
     """
     rows = cuda.shared.array((TILE, PADDED), X.dtype)
     columns = cuda.shared.array((TILE, PADDED), X.dtype)
@@ -149,57 +151,36 @@ def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any, column_tiles: Any) -> 
         for j in range(4):
             sums[i, j] = zero
     product_of_rows(X, M, image, first, second, rows, columns, sums)
+    # Of the diagonal each column's value is read once, and kept where the last tile of X was.
+    t = uint32(ty * 16 + tx)
+    if t < TILE and second + t < d:
+        rows[t, 0] = M[image, uint32(second + t), uint32(second + t)]
+    cuda.syncthreads()
     for i in range(4):
         row = uint32(first + ty + 16 * i)
-        total = zero
+        total, bound = zero, zero
         for j in range(4):
             column = uint32(second + tx + 16 * j)
             if row < n and column < d:
-                total += sums[i, j] * X[image, row, column]
-        total = sum_of_half_warp(total)
+                value = X[image, row, column]
+                total += sums[i, j] * value
+                bound += value * value * rows[uint32(tx + 16 * j), 0]
+        total, bound = sum_of_half_warp(total), sum_of_half_warp(bound)
         if tx == 0 and row < n:
             cuda.atomic.add(forms, (image, row), total)
+            cuda.atomic.add(forms, (uint32(image + uint32(X.shape[0])), row), bound)
 
 
-def squared_norms(X: Any, norms: Any, totals: Any, blocks: Any) -> None:
-    """Of every row, by a warp each, and their sum over an image, which starts at 0."""
-    image = quotient(cuda.blockIdx.x, blocks)
-    row = uint32(remainder(cuda.blockIdx.x, blocks) * WARPS + (uint32(cuda.threadIdx.x) >> 5))
-    lane = uint32(cuda.threadIdx.x & 31)
-    if row >= uint32(X.shape[1]):
-        return  # a whole warp
-    total = X.dtype.type(0)
-    j = lane
-    while j < uint32(X.shape[2]):
-        total += X[image, row, j] * X[image, row, j]
-        j = uint32(j + WARP)
-    total = sum_of_warp(total)
-    if lane == 0:
-        norms[image, row] = total
-        cuda.atomic.add(totals, image, total)
+def exact_rows(X: Any, v: Any, forms: Any, share: Any) -> None:
+    """(K v)_i from the entries of K where x_i^T M x_i is below ``share`` of its bound, too small a
+    difference of large numbers (``shared/cancellation.py`` says why).
 
-
-def doubtful_rows(sums: Any, norms: Any, totals: Any, share: Any, out: Any, blocks: Any) -> None:
-    """1 where x^T M x is too small a difference of large numbers, 0 elsewhere.
-
-    ``share`` is a part of what a row in a random direction would have, over d.
-    """
-    image, i = place(blocks)
-    if i < uint32(sums.shape[1]):
-        norm = norms[image, i]
-        aligned = sums[image, i] >= share * norm * totals[image]
-        out[image, i] = 1 if norm > 0 and not aligned else 0
-
-
-def exact_rows(X: Any, doubtful: Any, v: Any, out: Any) -> None:
-    """(K v)_i of the doubtful rows from the entries of K: a block for each row, most leave at once.
-
-    ``v`` has no columns for ones.
+    A block for each row, most leave at once. ``v`` has no columns for ones.
     """
     parts = cuda.shared.array(WARPS, X.dtype)
     n, d = uint32(X.shape[1]), uint32(X.shape[2])
     image, row = quotient(cuda.blockIdx.x, n), remainder(cuda.blockIdx.x, n)
-    if doubtful[image, row] == 0:
+    if forms[image, row] >= share * forms[uint32(image + uint32(X.shape[0])), row]:
         return  # a whole block
     warp, lane = uint32(cuda.threadIdx.x) >> 5, uint32(cuda.threadIdx.x) & 31
     weighted = v.shape[1] > 0
@@ -212,19 +193,18 @@ def exact_rows(X: Any, doubtful: Any, v: Any, out: Any) -> None:
             product += X[image, row, j] * X[image, other, j]
             j = uint32(j + WARP)
         product = sum_of_warp(product)
-        total += product * product * (v[image, other] if weighted else X.dtype.type(1))
+        # Lanes take turns: rounding errors of few equal terms do not add up. The square of a small
+        # product may be 0 where its weight would have made it a large term.
+        if lane == (other >> 3) & 31:
+            total += product * (product * (v[image, other] if weighted else X.dtype.type(1)))
         other = uint32(other + WARPS)
-    if lane == 0:
-        parts[uint32(warp)] = total
-    cuda.syncthreads()
+    total = sum_of_block(total, parts)
     if cuda.threadIdx.x == 0:
-        for i in range(1, WARPS):
-            total += parts[uint32(i)]
-        out[image, row] = total
+        forms[image, row] = total
 
 
 def update(forms: Any, targets: Any, a: Any, tau: Any) -> None:
-    """a <- a / (a (K a) / r)^tau with K a from ``row_forms``; all arrays are flat."""
+    """a <- a / (a (K a) / r)^tau, K a where ``forms`` begins; all arrays are flat."""
     i = position()
     if i < uint64(a.shape[0]):
         weight = a[i]
