@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +110,7 @@ def _first_accurate(
     spectra: Iterator[_Spectrum], given: Array, p: float, live: Callable[[], int]
 ) -> Array:
     """The factor by the first spectrum that is accurate enough, else by the last there is."""
-    rank, counted, factor = min(given.shape), False, None
+    rank, counted, factor, error = min(given.shape), False, None, nan
     for spectrum in spectra:
         factor, error = _scaled_rows(spectrum, p, rank, given.shape)
         if error > ACCURACY and not counted:
@@ -118,7 +118,7 @@ def _first_accurate(
             factor, error = _scaled_rows(spectrum, p, rank, given.shape)
         if error <= ACCURACY:
             break
-    if factor is None:
+    if factor is None or not isfinite(error):
         raise Unsupported("a matrix power of these features", "LAPACK finds no eigenvectors of them")
     return factor.astype(given.dtype, copy=False)
 

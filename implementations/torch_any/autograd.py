@@ -244,7 +244,7 @@ class Power(torch.autograd.Function):
         k: Any,
     ) -> tuple[Tensor, ...]:
         c = tensors.range_factor(X)
-        values, vectors, kept = spectra.BY_ROUTE[route](X * c)
+        values, vectors, kept = spectra.of_features(X * c, p, route)
         factor = vectors * (spectra.powers(values, kept, p / 2).unsqueeze(-2) * c**-p)
         hashes = PreparedHashes(h1, h2, s1, s2, k)
         if how == "fft":
@@ -288,8 +288,7 @@ class MatrixPower(torch.autograd.Function):
 
     @staticmethod
     def forward(A: Tensor, p: float) -> tuple[Tensor, ...]:
-        d = A.shape[-1]
-        values, vectors, kept = spectra.of_matrix(A, d, d)
+        values, vectors, kept = spectra.of_matrices(A, p)
         factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
         return tensors.symmetric_product(factor, factor.mT), values, vectors, kept
 
