@@ -119,7 +119,9 @@ def _first_accurate(
         if error <= ACCURACY:
             break
     if factor is None or not isfinite(error):
-        raise Unsupported("a matrix power of these features", "LAPACK finds no eigenvectors of them")
+        raise Unsupported(
+            "a matrix power of these features", "LAPACK finds no eigenvectors of them"
+        )
     return factor.astype(given.dtype, copy=False)
 
 
@@ -138,8 +140,7 @@ def _scaled_rows(
     eps, single = _EPS[values.dtype.char], values.dtype.char == "f"
     largest = float(values[0])
     kept = int(np.count_nonzero(values > accuracy.cut(solver, sizes, single) * eps * largest))
-    factor = np.ascontiguousarray(rows[:kept])
-    factor *= (values[:kept] ** exponent)[:, np.newaxis]
+    factor = np.multiply(rows[:kept], (values[:kept] ** exponent)[:, np.newaxis], order="C")
     if kept == 0:
         return factor, 0.0
     smallest = float(values[-1])

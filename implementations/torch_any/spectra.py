@@ -87,7 +87,9 @@ def _climb(
     found = _solved(attempt, given.to(attempt.dtype), last=last)
     if not others:
         found = _within(found, live(given))
-        return Decomposition(found.values.to(given.dtype), found.vectors.to(given.dtype), found.kept)
+        return Decomposition(
+            found.values.to(given.dtype), found.vectors.to(given.dtype), found.kept
+        )
     enough = _is_enough(attempt, found, None, p, given)
     if not bool(enough.all()):
         # Few features have rows or channels of zeros to be counted.
@@ -108,12 +110,14 @@ def _solved(attempt: _Attempt, given: Tensor, *, last: bool) -> Decomposition:
     """NaN for images that the solver gives up on, which must not be the last attempt."""
     try:
         return attempt.solve(given)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         if given.shape[0] > 1:
             ones = [_solved(attempt, one, last=last) for one in given.split(1)]
             return Decomposition._make(torch.cat(parts) for parts in zip(*ones, strict=True))
     if last:
-        raise Unsupported("a matrix power of these features", "LAPACK finds no eigenvectors of them")
+        raise Unsupported(
+            "a matrix power of these features", "LAPACK finds no eigenvectors of them"
+        )
     n, d = given.shape[-2:]
     values = given.new_full((1, min(n, d)), torch.nan)
     return Decomposition(values, given.new_full((1, d, min(n, d)), torch.nan), values.isnan())
