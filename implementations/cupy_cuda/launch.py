@@ -74,7 +74,7 @@ class Launcher(ABC):
         """An argument as a kernel gets it."""
         return value
 
-    def read(self, array: Array) -> np.ndarray[Any, Any]:
+    def read(self, array: Array) -> Any:
         """Values on the host, which waits for them. Only powers ask, once, after their solver."""
         return np.asarray(self.raw(array))
 
