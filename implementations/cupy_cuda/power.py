@@ -116,10 +116,11 @@ def _first_accurate(on: Launcher, X: Array, p: float, attempts: list[tuple[Solve
 
 def _errors(on: Launcher, values: Array, p: float, sizes: tuple[int, ...], solver: Solver) -> Array:
     xp = on.xp
+    largest = xp.max(values, axis=-1)
     return accuracy.error(
         solver,
         xp.min(values, axis=-1),
-        xp.max(values, axis=-1),
+        xp.where(largest > 0, largest, xp.ones_like(largest)),
         p,
         sizes,
         eps=float(xp.finfo(values.dtype).eps),

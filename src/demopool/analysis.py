@@ -6,6 +6,7 @@ dtype. What a backend must have for it is arithmetic: the array namespace of its
 
 from __future__ import annotations
 
+from math import log2
 from typing import TYPE_CHECKING, Any
 
 import array_api_compat
@@ -63,7 +64,7 @@ def bounds(ops: Operations, X: Any, facts: ArrayFacts, *, p: float, route: str) 
         total=xp.sum(values ** (1 + p), axis=-1) / rho,
         maximum=maximum,
         minimum=xp.min(norms, axis=-1) * last**p / rho,
-        variance=xp.var(C, axis=-1),
+        variance=xp.mean((C - mean[..., None]) ** 2, axis=-1),
         bhatia_davis=(highest - mean) * (mean - lowest),
         popoviciu=(highest - lowest) ** 2 / 4,
         radius=maximum**2 / 4,
@@ -76,8 +77,9 @@ def _in_range(xp: Any, array: Any, *, axes: int) -> tuple[Any, Any]:
     """Each image times a power of two that brings its largest value to about 1, and that power."""
     last = tuple(range(-axes, 0))
     largest = xp.max(xp.abs(array), axis=last, keepdims=True)
-    ones = xp.ones_like(largest)
-    c = 2.0 ** -xp.ceil(xp.log2(xp.where(largest > 0, largest, ones)))
+    exponents = xp.ceil(xp.log2(xp.where(largest > 0, largest, xp.ones_like(largest))))
+    limit = -log2(xp.finfo(array.dtype).smallest_normal)
+    c = 2.0 ** xp.clip(-exponents, -limit, limit)
     return array * c, c
 
 

@@ -20,10 +20,11 @@ powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqr
             q lambda_1 at most p q lambda_1 (lambda - q lambda_1)^(p-1): the steepest slope that A
             or A + E meets. Where A has a null space that a route sets to zero, the terms between
             range and null space have the slope lambda^p / lambda, without the factor p. A route by
-            the SVD of X is the same with singular values and 2p. Compared entry by entry, so times
-            lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the
-            spectrum has a gap at zero that rounding happens not to fill, or errors of single
-            eigenvalues do not point the same way; the bound cannot know either.
+            the SVD of X is the same with singular values and 2p. Putting A^p together of min(n, d)
+            vectors is a sum like others. Compared entry by entry, so times lambda_1^p / (largest
+            entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
+            zero that rounding happens not to fill, or errors of single eigenvalues do not point
+            the same way; the bound cannot know either.
             In float64, routes that see the spectrum must cut it at max(n, d) eps lambda_1, as the
             reference does; what is left has a smallest value, which takes the place of lambda, and
             values below the cut may be lost.
@@ -121,7 +122,14 @@ def for_power_sketch(
 
 
 def for_contributions(
-    X: Array, a: Array | None, expected: Array, dtype: str, *, p: float, order: int
+    X: Array,
+    a: Array | None,
+    expected: Array,
+    dtype: str,
+    *,
+    p: float,
+    order: int,
+    route: str = "eigh",
 ) -> Array:
     """Second order: ``a x^T A^p x / rho`` moves by ``a |x|^2`` times the relative error of A^p.
     With v in place of A, ``a |x|``; the error of v is that of pooling, which can cancel."""
@@ -141,7 +149,7 @@ def for_contributions(
         spectrum = reference.spectrum(X)
         rho = np.sqrt((spectrum ** (2 * p)).sum(axis=-1))
         entry = np.abs(reference.power(X, p=p)).max(axis=(-2, -1), initial=0.0)
-        error = _power_error(spectrum, n, entry, dtype, p, "eigh")
+        error = _power_error(spectrum, n, entry, dtype, p, route)
         # Once in A^p and once, at most sqrt(rank) times as large, in rho.
         relative += np.divide(error, rho, out=np.zeros_like(rho), where=rho > 0) * (
             1 + sqrt(min(n, d))
@@ -167,9 +175,13 @@ def _power_error(
     bound = _continuity(spectrum, n, dtype, p, name)
     if name not in CUTTING:
         return bound
-    rounding = CONSTANT * unit(dtype) * (sqrt(n) + sqrt(spectrum.shape[-1])) * spectrum[..., 0] ** p
+    rounding = _product_error(n, spectrum.shape[-1], dtype) * spectrum[..., 0] ** p
     promised = CONSTANT * PROMISED * entry + rounding
     return np.minimum(bound, promised + _continuity(spectrum, n, "float64", p, best))
+
+
+def _product_error(n: int, d: int, dtype: str) -> float:
+    return CONSTANT * unit(dtype) * sqrt(min(n, d))
 
 
 def _continuity(spectrum: Array, n: int, dtype: str, p: float, name: str) -> Array:
@@ -192,7 +204,7 @@ def _continuity(spectrum: Array, n: int, dtype: str, p: float, name: str) -> Arr
     ratio = np.divide(smallest, largest, out=np.zeros_like(largest), where=largest > 0)
     above = slope * q * np.maximum(ratio - q, q) ** (exponent - 1)
     relative = np.where(ratio > cut, np.minimum(above, cut**exponent), cut**exponent)
-    return (relative + left_out) * largest**exponent
+    return (relative + _product_error(n, d, dtype) + left_out) * largest**exponent
 
 
 def _relative(absolute: Array, expected: Array, *, axes: int) -> Array:
