@@ -18,6 +18,7 @@ def contributions(
     It sums to :math:`\|A\|_F`, and is the same for every i when ``a`` are converged weights for
     gamma = 0. Matrix power (``a=None``): :math:`C(x) = x^T A^p x / \|A^p\|_F`.
     First order: :math:`C(x_i) = a_i\, x_i \cdot v / \|v\|`, v the pooled vector.
+    Where all features are zero there is no direction, and C is 0.
 
     Shapes: ``(..., n, d) -> (..., n)``. Complexity: O(n d^2), plus the power if p < 1.
     """
@@ -28,17 +29,23 @@ def contributions(
     if order == 1:
         v = pool(X, a, order=1)
         norm = np.sqrt((v**2).sum(axis=-1, keepdims=True))
-        return scale * (X @ v[..., np.newaxis])[..., 0] / norm
+        return scale * (X @ v[..., np.newaxis])[..., 0] / np.where(norm > 0, norm, 1.0)
     A = pool(X, a) if p == 1.0 else power(X, p=p)
     norm = np.sqrt((A**2).sum(axis=(-2, -1)))[..., np.newaxis]
-    return scale * ((X @ A) * X).sum(axis=-1) / norm
+    return scale * ((X @ A) * X).sum(axis=-1) / np.where(norm > 0, norm, 1.0)
 
 
-def spectrum(X: ArrayLike, *, p: float = 1.0) -> NDArray[Any]:
-    r"""Eigenvalues of :math:`A^p`, :math:`A = X^T X`: d values, largest first.
+def spectrum(X: ArrayLike, a: ArrayLike | None = None, *, p: float = 1.0) -> NDArray[Any]:
+    r"""Eigenvalues of :math:`A^p`, :math:`A = X^T \mathrm{diag}(a) X`: d values, largest first.
 
-    Shapes: ``(..., n, d) -> (..., d)``. Complexity: O(n d min(n, d)).
+    ``a=None`` is weights of 1. They must not be negative: A is then the moment of
+    :math:`\sqrt{a_i}\, x_i`, whose singular values are taken, so A is never formed.
+
+    Shapes: ``(..., n, d), (..., n) -> (..., d)``. Complexity: O(n d min(n, d)).
     """
+    X = np.asarray(X, dtype=np.float64)
+    if a is not None:
+        X = np.sqrt(np.asarray(a, dtype=np.float64))[..., np.newaxis] * X
     singular, vectors = right_singular_vectors(X)
     values = np.zeros((*singular.shape[:-1], vectors.shape[-1]))
     values[..., : singular.shape[-1]] = singular ** (2 * p)
@@ -75,7 +82,8 @@ def bounds(X: ArrayLike, *, p: float = 1.0) -> Bounds:
     """
     X = np.asarray(X, dtype=np.float64)
     eigenvalues = spectrum(X)
-    rho = np.sqrt((eigenvalues ** (2 * p)).sum(axis=-1))
+    norm = np.sqrt((eigenvalues ** (2 * p)).sum(axis=-1))
+    rho = np.where(norm > 0, norm, 1.0)
     squared_norms = (X**2).sum(axis=-1)
     C = contributions(X, p=p)
     highest, lowest, mean = C.max(axis=-1), C.min(axis=-1), C.mean(axis=-1)

@@ -64,6 +64,9 @@ class Gpu(Launcher):
         function = self._function(signatures.instance(kernel, args))
         function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
 
+    def read(self, array: Array) -> Any:
+        return cupy().asnumpy(array)
+
     def _function(self, name: str) -> Any:
         """A kernel on this device; allowed all of its shared memory if it asks for some."""
         found = self._functions.get(name)

@@ -74,6 +74,10 @@ class Launcher(ABC):
         """An argument as a kernel gets it."""
         return value
 
+    def read(self, array: Array) -> Any:
+        """Values on the host, which waits for them. Only powers ask, once, after their solver."""
+        return np.asarray(self.raw(array))
+
     def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
         return self.xp.reshape(array, shape)
 

@@ -12,9 +12,15 @@ matrices too: larger ones go one by one. ``svd`` of a batch beyond 32 x 32 is a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from demopool.implementations.shared import roots
-from demopool.implementations.shared.powers import EIGENVALUE_CUT, SINGULAR_VALUE_CUT
+from demopool.implementations.shared import accuracy, roots
+from demopool.implementations.shared.accuracy import (
+    ACCURACY,
+    EIGENVALUES,
+    SINGULAR_VALUES,
+    Solver,
+)
 
 from . import pool, sketch
 from .launch import Array, Launcher
@@ -23,42 +29,104 @@ from .sketch import PreparedHashes
 # Up to here a whole batch is given to the solvers for many small matrices.
 _SMALL = 32
 
-Factor = Callable[[Launcher, Array, float], Array]
+Solve = Callable[[Launcher, Array, float], "_Found"]
 Root = Callable[[Launcher, Array], Array]
 
 
-def _eigh_factor(on: Launcher, X: Array, p: float) -> Array:
+class _Found(NamedTuple):
+    """The factors of images, and how far A^p can be off in spectral norm, ``(images,)``."""
+
+    factors: Array
+    errors: Array
+
+
+def _by_eigh(on: Launcher, X: Array, p: float) -> _Found:
     """Eigenvectors of the d x d matrix A."""
-    return _factor_of_matrix(on, pool.second_moment(on, X, None), p, tuple(X.shape[-2:]))
+    return _by_matrix(on, pool.second_moment(on, X, None), p, tuple(X.shape[-2:]))
 
 
-def _factor_of_matrix(on: Launcher, A: Array, p: float, sizes: tuple[int, ...]) -> Array:
+def _by_matrix(on: Launcher, A: Array, p: float, sizes: tuple[int, ...]) -> _Found:
     """At most min(sizes) eigenvalues are not zero."""
     values, vectors = _eigh(on, A)
     rank = min(sizes)
     values, vectors = values[:, -rank:], vectors[:, :, -rank:]
-    scales = _powers(on, values, p / 2, max(sizes), EIGENVALUE_CUT)
-    return on.xp.matrix_transpose(vectors * scales[:, None, :])
+    scales = _powers(on, values, p / 2, sizes, EIGENVALUES)
+    factors = on.xp.matrix_transpose(vectors * scales[:, None, :])
+    return _Found(factors, _errors(on, values, p, sizes, EIGENVALUES))
 
 
-def _gram_factor(on: Launcher, X: Array, p: float) -> Array:
+def _by_gram(on: Launcher, X: Array, p: float) -> _Found:
     """Eigenvectors of the n x n Gram matrix: ``A^p = X^T U diag(l^(p-1)) U^T X``."""
     _, n, d = X.shape
     values, left = _eigh(on, pool.second_moment(on, on.contiguous(on.xp.matrix_transpose(X)), None))
     rank = min(n, d)
     values, left = values[:, -rank:], left[:, :, -rank:]
-    scales = _powers(on, values, (p - 1) / 2, max(n, d), EIGENVALUE_CUT)
-    return on.xp.matmul(on.xp.matrix_transpose(left), X) * scales[:, :, None]
+    scales = _powers(on, values, (p - 1) / 2, (n, d), EIGENVALUES)
+    factors = on.xp.matmul(on.xp.matrix_transpose(left), X) * scales[:, :, None]
+    return _Found(factors, _errors(on, values, p, (n, d), EIGENVALUES))
 
 
-def _svd_factor(on: Launcher, X: Array, p: float) -> Array:
+def _by_svd(on: Launcher, X: Array, p: float) -> _Found:
     """Right singular vectors of X: A is never formed, so its rounding is never amplified."""
     finite = _is_finite(on, X)
     zero = on.xp.zeros_like(X)
     _, singular, right = on.xp.linalg.svd(on.xp.where(finite, X, zero), full_matrices=False)
-    singular = _or_nan(on, finite, singular)
-    scales = _powers(on, singular, p, max(X.shape[-2:]), SINGULAR_VALUE_CUT)
-    return right * scales[:, :, None]
+    singular, sizes = _or_nan(on, finite, singular), tuple(X.shape[-2:])
+    factors = right * _powers(on, singular, p, sizes, SINGULAR_VALUES)[:, :, None]
+    return _Found(factors, _errors(on, singular, p, sizes, SINGULAR_VALUES))
+
+
+def _factor(on: Launcher, X: Array, p: float, route: str) -> Array:
+    """By the route in the precision of the features; images for which that cannot be accurate in
+    float64, and at last by the singular values (``shared/accuracy.py`` has the law)."""
+    double = on.xp.float64
+    attempts = dict.fromkeys(((route, X.dtype), (route, double), ("svd", double)))
+    return _first_accurate(on, X, p, [(_SOLVERS[name], dtype) for name, dtype in attempts])
+
+
+def _factor_of_matrices(on: Launcher, A: Array, p: float) -> Array:
+    def solve(on: Launcher, A: Array, p: float) -> _Found:
+        return _by_matrix(on, A, p, tuple(A.shape[-2:]))
+
+    dtypes = dict.fromkeys((A.dtype, on.xp.float64))
+    return _first_accurate(on, A, p, [(solve, dtype) for dtype in dtypes])
+
+
+def _first_accurate(on: Launcher, X: Array, p: float, attempts: list[tuple[Solve, Any]]) -> Array:
+    """Asks a device for one value of each image: solvers that are off by 70 times the result on
+    an ordinary constant image are not worth the time they save."""
+    xp = on.xp
+    (solve, dtype), *others = attempts
+    found = solve(on, xp.astype(X, dtype, copy=False), p)
+    factors = xp.astype(found.factors, X.dtype, copy=False)
+    if not others:
+        return factors
+    # The largest entry of A^p is on its diagonal. What is not finite has no better.
+    entries = xp.max(xp.sum(found.factors * found.factors, axis=1), axis=-1)
+    enough = (found.errors <= ACCURACY * entries) | ~_is_finite(on, X)[:, 0, 0] | (entries == 0)
+    good = on.read(enough)
+    if good.all():
+        return factors
+    each = [
+        factors[i, ...] if good[i] else _first_accurate(on, X[i : i + 1, ...], p, others)[0, ...]
+        for i in range(len(good))
+    ]
+    return xp.stack(each)
+
+
+def _errors(on: Launcher, values: Array, p: float, sizes: tuple[int, ...], solver: Solver) -> Array:
+    xp = on.xp
+    largest = xp.max(values, axis=-1)
+    return accuracy.error(
+        solver,
+        xp.min(values, axis=-1),
+        xp.where(largest > 0, largest, xp.ones_like(largest)),
+        p,
+        sizes,
+        eps=float(xp.finfo(values.dtype).eps),
+        single=values.dtype == xp.float32,
+        maximum=xp.maximum,
+    )
 
 
 def _eigh(on: Launcher, A: Array) -> tuple[Array, Array]:
@@ -83,11 +151,13 @@ def _or_nan(on: Launcher, finite: Array, values: Array) -> Array:
     return on.xp.where(finite[..., 0], values, on.xp.full_like(values, on.xp.nan))
 
 
-def _powers(on: Launcher, values: Array, exponent: float, size: int, cut: float) -> Array:
+def _powers(
+    on: Launcher, values: Array, exponent: float, sizes: tuple[int, ...], solver: Solver
+) -> Array:
     """``values ** exponent`` of those that can be told from zero, 0 for the others: kept, a
-    rounding error of eps would enter A^p as eps^p (``shared/powers.py`` has the cuts)."""
+    rounding error of eps would enter A^p as eps^p."""
     xp = on.xp
-    units = cut if values.dtype == xp.float32 else size
+    units = accuracy.cut(solver, sizes, values.dtype == xp.float32)
     limit = units * xp.finfo(values.dtype).eps * xp.max(values, axis=-1, keepdims=True)
     # Not ``>``: NaN is kept, and makes the result NaN.
     kept = ~(values <= limit)
@@ -112,7 +182,7 @@ def _polar(on: Launcher, A: Array) -> Array:
     return roots.polar(A, xp=on.xp, product=on.xp.matmul, to_rounding=True)
 
 
-_FACTORS: dict[str, Factor] = {"eigh": _eigh_factor, "gram": _gram_factor, "svd": _svd_factor}
+_SOLVERS: dict[str, Solve] = {"eigh": _by_eigh, "gram": _by_gram, "svd": _by_svd}
 _ROOTS: dict[str, Root] = {"newton": _newton, "newton-schulz": _newton_schulz, "polar": _polar}
 
 
@@ -128,7 +198,7 @@ def _of_features(route: str) -> Callable[..., Array]:
             return nothing
         if route in _ROOTS:
             return _ROOTS[route](on, pool.second_moment(on, X, None))
-        return pool.second_moment(on, on.contiguous(_FACTORS[route](on, X, p)), None)
+        return pool.second_moment(on, on.contiguous(_factor(on, X, p, route)), None)
 
     return power
 
@@ -140,7 +210,7 @@ def _of_matrices(route: str) -> Callable[..., Array]:
             return nothing
         if route in _ROOTS:
             return _ROOTS[route](on, A)
-        return pool.second_moment(on, on.contiguous(_factor_of_matrix(on, A, p, (d, d))), None)
+        return pool.second_moment(on, on.contiguous(_factor_of_matrices(on, A, p)), None)
 
     return matrix_power
 
@@ -152,16 +222,16 @@ def _sketched(route: str) -> Callable[..., Array]:
         if (nothing := _none(on, X, prepared.hashes.k)) is not None:
             return nothing
         if how == "fft":
-            return sketch.pool_fft(on, _FACTORS[vectors](on, X, p), prepared, None)
+            return sketch.pool_fft(on, _factor(on, X, p, vectors), prepared, None)
         matrices = OF_FEATURES[vectors](on, X, p=p)
         return sketch.of_matrices(on, on.contiguous(matrices), prepared)
 
     return power_sketch
 
 
-OF_FEATURES = {route: _of_features(route) for route in (*_FACTORS, *_ROOTS)}
+OF_FEATURES = {route: _of_features(route) for route in (*_SOLVERS, *_ROOTS)}
 OF_MATRICES = {route: _of_matrices(route) for route in ("eigh", *_ROOTS)}
 SKETCHED = {
-    **{f"{route}+fft": _sketched(f"{route}+fft") for route in _FACTORS},
+    **{f"{route}+fft": _sketched(f"{route}+fft") for route in _SOLVERS},
     **{f"{route}+moment": _sketched(f"{route}+moment") for route in OF_FEATURES},
 }

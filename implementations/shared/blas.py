@@ -25,6 +25,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
 
 # Columns mirrored at a time.
 _STRIP = 64
+_ABOVE = np.triu(np.ones((_STRIP, _STRIP), dtype=bool), 1)
 
 
 def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
@@ -108,11 +109,10 @@ def mirror(S: Array) -> Array:
     which for d = 512 or 2048 puts them all into the same few lines of the cache.
     """
     size = len(S)
-    above = np.triu(np.ones((_STRIP, _STRIP), dtype=bool), 1)
     for start in range(0, size, _STRIP):
         stop = min(start + _STRIP, size)
         width = stop - start
         strip = S[start:, start:stop].copy()
         S[start:stop, stop:] = strip[width:].T
-        np.copyto(S[start:stop, start:stop], strip[:width].T, where=above[:width, :width])
+        np.copyto(S[start:stop, start:stop], strip[:width].T, where=_ABOVE[:width, :width])
     return S

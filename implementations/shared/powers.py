@@ -8,7 +8,9 @@ triangle, sketching) it passes to :func:`kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,66 +18,158 @@ from array_api_compat import numpy as xp
 from scipy import linalg
 
 from demopool.contract import Kernel
+from demopool.errors import Unsupported
 
-from . import blas, roots
+from . import accuracy, blas, roots, scaling
+from .accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
 from .blas import Array
 
-# What counts as zero in float32, in units of eps times the largest value. Measured on real VGG-16
-# features (n = 196 and 784, d = 512, p = 0.1, 0.3, 0.5; the true rank is known from float64):
-# rounded zeros come out at up to 1 for eigenvalues and 3 for singular values. The usual rule,
-# max(n, d), throws away a third of the true spectrum of such features and costs 10 to 30 times the
-# error. In float64 their spectrum ends far above that rule, which then catches every rounded zero.
-EIGENVALUE_CUT = 1.0
-SINGULAR_VALUE_CUT = 3.0
-
-Factor = Callable[[Array, float], Array]
 Root = Callable[[Array], Array]
 
+# Values whose squares, and sums of them, keep clear of the ends of float32.
+_MILD_LOW, _MILD_HIGH = 2.0**-32, 2.0**32
+_EPS = {"f": float(np.finfo(np.float32).eps), "d": float(np.finfo(np.float64).eps)}
 
-def _eigh_factor(image: Array, p: float) -> Array:
+
+class _Spectrum(NamedTuple):
+    """Values, largest first, with a row for each; A^p = F^T F, F = values ** exponent * rows."""
+
+    solver: Solver
+    values: Array
+    rows: Array
+    exponent: float
+
+
+def _by_eigh(image: Array, p: float) -> _Spectrum:
     """Eigenvectors of the d x d matrix A."""
-    n, d = image.shape
-    A = blas.outer(image, np.empty((d, d), dtype=image.dtype))
-    return _factor_of_matrix(A, p, min(n, d))
+    d = image.shape[1]
+    return _of_matrix(blas.outer(image, np.empty((d, d), dtype=image.dtype)), p)
 
 
-def _factor_of_matrix(A: Array, p: float, rank: int) -> Array:
+def _of_matrix(A: Array, p: float) -> _Spectrum:
     """From the lower triangle of A, which is overwritten."""
     values, vectors = _eigh(A)
-    return _scaled_rows(vectors.T, values, p / 2, rank, EIGENVALUE_CUT)
+    return _Spectrum(EIGENVALUES, values[::-1], vectors.T[::-1], p / 2)
 
 
-def _gram_factor(image: Array, p: float) -> Array:
+def _by_gram(image: Array, p: float) -> _Spectrum:
     """Eigenvectors of the n x n Gram matrix: ``A^p = X^T U diag(l^(p-1)) U^T X``."""
-    n, d = image.shape
-    G = blas.gram(image, np.empty((n, n), dtype=image.dtype))
-    values, vectors = _eigh(G)
+    n = len(image)
+    values, vectors = _eigh(blas.gram(image, np.empty((n, n), dtype=image.dtype)))
     rows = blas.product(np.ascontiguousarray(vectors.T), image)
-    return _scaled_rows(rows, values, (p - 1) / 2, min(n, d), EIGENVALUE_CUT)
+    return _Spectrum(EIGENVALUES, values[::-1], rows[::-1], (p - 1) / 2)
 
 
-def _svd_factor(image: Array, p: float) -> Array:
+def _by_svd(image: Array, p: float) -> _Spectrum:
     """Right singular vectors of X: A is never formed, so its rounding is never amplified."""
-    n, d = image.shape
     # X^T is the same memory column by column; its left vectors are X's right ones.
     vectors, singular, _ = linalg.svd(image.T, full_matrices=False, check_finite=False)
-    return _scaled_rows(vectors.T, singular, p, min(n, d), SINGULAR_VALUE_CUT)
+    return _Spectrum(SINGULAR_VALUES, singular, vectors.T, p)
 
 
-def _scaled_rows(rows: Array, values: Array, exponent: float, rank: int, cut: float) -> Array:
-    """``values ** exponent * rows`` without the rows whose value cannot be told from zero.
+_SOLVERS: dict[str, Callable[[Array, float], _Spectrum]] = {
+    "eigh": _by_eigh,
+    "gram": _by_gram,
+    "svd": _by_svd,
+}
+
+
+def _factor(route: str, image: Array, p: float) -> Array:
+    """By the route in the precision of the features; where that cannot be accurate, in float64,
+    and at last by the singular values, as the reference."""
+    image, c = _in_range(image)
+    if c is None:
+        return _nothing(image)
+    attempts = [(route, image.dtype), (route, np.dtype(np.float64)), ("svd", np.dtype(np.float64))]
+
+    def spectra() -> Iterator[_Spectrum]:
+        for name, dtype in dict.fromkeys(attempts):
+            with suppress(linalg.LinAlgError):
+                yield _SOLVERS[name](image.astype(dtype, copy=False), p)
+
+    factor = _first_accurate(spectra(), image, p, lambda: _live(image))
+    return factor if c == 1.0 else factor * factor.dtype.type(c**-p)
+
+
+def _factor_of_matrix(A: Array, p: float) -> Array:
+    """In the precision of A; where that cannot be accurate, in float64."""
+    A, c = _in_range(A)
+    if c is None:
+        return _nothing(A)
+
+    def spectra() -> Iterator[_Spectrum]:
+        for dtype in dict.fromkeys((A.dtype, np.dtype(np.float64))):
+            with suppress(linalg.LinAlgError):
+                yield _of_matrix(A.astype(dtype), p)
+
+    factor = _first_accurate(spectra(), A, p, lambda: int(np.count_nonzero(A.diagonal())))
+    return factor if c == 1.0 else factor * factor.dtype.type(c ** (-p / 2))
+
+
+def _first_accurate(
+    spectra: Iterator[_Spectrum], given: Array, p: float, live: Callable[[], int]
+) -> Array:
+    """The factor by the first spectrum that is accurate enough, else by the last there is."""
+    rank, counted, factor, error = min(given.shape), False, None, nan
+    for spectrum in spectra:
+        factor, error = _scaled_rows(spectrum, p, rank, given.shape)
+        if error > ACCURACY and not counted:
+            rank, counted = live(), True  # few features have zeros to be counted
+            factor, error = _scaled_rows(spectrum, p, rank, given.shape)
+        if error <= ACCURACY:
+            break
+    if factor is None or not isfinite(error):
+        raise Unsupported(
+            "a matrix power of these features", "LAPACK finds no eigenvectors of them"
+        )
+    return factor.astype(given.dtype, copy=False)
+
+
+def _scaled_rows(
+    spectrum: _Spectrum, p: float, rank: int, sizes: tuple[int, ...]
+) -> tuple[Array, float]:
+    """The factor without the rows whose value cannot be told from zero, and how far A^p may be off.
 
     Kept, a rounding error of size eps would enter A^p as eps^p, and in the gram route as a
-    division by almost zero. At most ``rank`` values can be real; of those, one at or below
-    ``cut * eps`` times the largest is taken for zero.
+    division by almost zero. At most ``rank`` values can be real.
     """
-    largest_first = np.argsort(values)[::-1][:rank]
-    units = cut if values.dtype == np.float32 else max(rows.shape)
-    threshold = units * np.finfo(values.dtype).eps * values.max()
-    kept = largest_first[values[largest_first] > threshold]
-    factor = np.ascontiguousarray(rows[kept])
-    factor *= (values[kept] ** exponent)[:, np.newaxis]
-    return factor
+    solver, values, rows, exponent = spectrum
+    values, rows = values[:rank], rows[:rank]
+    if rank == 0:
+        return np.zeros((0, sizes[1]), dtype=rows.dtype), 0.0
+    eps, single = _EPS[values.dtype.char], values.dtype.char == "f"
+    largest = float(values[0])
+    kept = int(np.count_nonzero(values > accuracy.cut(solver, sizes, single) * eps * largest))
+    factor = np.multiply(rows[:kept], (values[:kept] ** exponent)[:, np.newaxis], order="C")
+    if kept == 0:
+        return factor, 0.0
+    smallest = float(values[-1])
+    spectral = accuracy.error(solver, smallest, largest, p, sizes, eps=eps, single=single)
+    mean_entry = blas.norm(factor) ** 2 / sizes[1]  # of the diagonal, where the largest is
+    if spectral <= ACCURACY * mean_entry:
+        return factor, spectral / mean_entry
+    return factor, spectral / float(np.einsum("ij,ij->j", factor, factor).max())
+
+
+def _live(image: Array) -> int:
+    """The largest rank that an image with rows and channels of zeros can have."""
+    present = image != 0
+    return int(min(present.any(axis=0).sum(), present.any(axis=1).sum()))
+
+
+def _in_range(image: Array) -> tuple[Array, float | None]:
+    """The image and 1, or where squares could leave the range a copy near 1 and its factor; None
+    for one that is not finite, which LAPACK refuses, or never comes back from."""
+    largest = max(float(image.max()), -float(image.min()))
+    if not isfinite(largest):
+        return image, None
+    c = scaling.near_one(largest, image.dtype)
+    return (image, 1.0) if _MILD_LOW < c < _MILD_HIGH else (image * image.dtype.type(c), c)
+
+
+def _nothing(image: Array) -> Array:
+    """NaN in is NaN out."""
+    return np.full((1, image.shape[1]), np.nan, dtype=image.dtype)
 
 
 def _eigh(S: Array) -> tuple[Array, Array]:
@@ -109,7 +203,6 @@ def _polar(A: Array) -> Array:
     return roots.polar(A, xp=xp, product=blas.product, to_rounding=True)
 
 
-_FACTORS: dict[str, Factor] = {"eigh": _eigh_factor, "gram": _gram_factor, "svd": _svd_factor}
 _ROOTS: dict[str, Root] = {"newton": _newton, "newton-schulz": _newton_schulz, "polar": _polar}
 
 
@@ -134,9 +227,12 @@ def kernels(
     """
 
     def of_features(route: str, image: Array, p: float, out: Array) -> Array:
-        if route in _FACTORS:
+        if route in _SOLVERS:
             return mirror(blas.outer(_factor(route, image, p), out))
+        image, c = _in_range(image)
         out[:] = _ROOTS[route](mirror(blas.outer(image, out)))
+        if c is not None and c != 1.0:
+            out /= out.dtype.type(c)
         return out
 
     def power(route: str) -> Kernel:
@@ -154,7 +250,7 @@ def kernels(
             powers = np.empty(A.shape, dtype=blas.working_dtype(A))
             for index, matrix in blas.images(A):
                 if route == "eigh":
-                    factor = _or_nan(_factor_of_matrix, np.array(matrix), p, len(matrix))
+                    factor = _factor_of_matrix(matrix, p)
                     mirror(blas.outer(factor, powers[index]))
                 else:
                     powers[index] = _ROOTS[route](matrix)
@@ -179,24 +275,10 @@ def kernels(
 
         return power_sketch
 
-    everywhere = (*_FACTORS, *_ROOTS)
-    sketched = [f"{route}+fft" for route in _FACTORS] + [f"{route}+moment" for route in everywhere]
+    everywhere = (*_SOLVERS, *_ROOTS)
+    sketched = [f"{route}+fft" for route in _SOLVERS] + [f"{route}+moment" for route in everywhere]
     return Powers(
         {route: power(route) for route in everywhere},
         {route: matrix_power(route) for route in ("eigh", *_ROOTS)},
         {route: power_sketch(route) for route in sketched},
     )
-
-
-def _factor(route: str, image: Array, p: float) -> Array:
-    return _or_nan(_FACTORS[route], image, p)
-
-
-def _or_nan(factor: Callable[..., Array], matrix: Array, *arguments: Any) -> Array:
-    """NaN in is NaN out: LAPACK refuses NaN and infinities, or never comes back from them."""
-    if np.isfinite(matrix).all():
-        try:
-            return factor(matrix, *arguments)
-        except linalg.LinAlgError:
-            pass
-    return np.full((1, matrix.shape[1]), np.nan, dtype=matrix.dtype)

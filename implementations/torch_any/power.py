@@ -48,10 +48,11 @@ _ROOTS = {"newton": _newton, "newton-schulz": _newton_schulz, "polar": _polar}
 def _power_of_features(route: str) -> Callable[..., Tensor]:
     def power(X: Tensor, *, p: float) -> Tensor:
         images = tensors.as_images(X)
-        if route in spectra.BY_ROUTE:
+        if route in spectra.ROUTES:
             Z = Power.apply(images, p, route, "matrix", *(None,) * 5)[0]
         else:
-            Z = _ROOTS[route](Pool.apply(images, None))
+            c = tensors.range_factor(images)
+            Z = _ROOTS[route](Pool.apply(images * c, None)) / c
         return Z.reshape(*X.shape[:-2], *Z.shape[1:])
 
     return power
@@ -72,7 +73,7 @@ def _sketch_of_power(route: str) -> Callable[..., Tensor]:
     def power_sketch(X: Tensor, hashes: PreparedHashes, *, p: float) -> Tensor:
         here = hashes.to(X.device)
         images = tensors.as_images(X)
-        if name in spectra.BY_ROUTE:
+        if name in spectra.ROUTES:
             v = Power.apply(images, p, name, how, *here)[0]
         else:
             v = SketchMatrices.apply(OF_FEATURES[name](images, p=p), *here)
@@ -81,9 +82,9 @@ def _sketch_of_power(route: str) -> Callable[..., Tensor]:
     return power_sketch
 
 
-OF_FEATURES = {route: _power_of_features(route) for route in (*spectra.BY_ROUTE, *_ROOTS)}
+OF_FEATURES = {route: _power_of_features(route) for route in (*spectra.ROUTES, *_ROOTS)}
 OF_MATRICES = {route: _power_of_matrices(route) for route in ("eigh", *_ROOTS)}
 SKETCHED = {
-    **{f"{route}+fft": _sketch_of_power(f"{route}+fft") for route in spectra.BY_ROUTE},
+    **{f"{route}+fft": _sketch_of_power(f"{route}+fft") for route in spectra.ROUTES},
     **{f"{route}+moment": _sketch_of_power(f"{route}+moment") for route in OF_FEATURES},
 }

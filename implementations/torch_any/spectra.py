@@ -1,31 +1,186 @@
-"""Eigenvalues and eigenvectors of A = X^T X, by three routes, and what of them can be trusted."""
+"""Eigenvalues and eigenvectors of A = X^T X, by three routes, and what of them can be trusted.
+
+A route is tried in the precision of the features; images for which that cannot be accurate are
+done again in float64, and at last by the singular values (``shared/accuracy.py`` has the law).
+That is a question to values, which a GPU's solvers wait for anyway. A compiler, an exporter and
+vmap cannot ask: there a processor works in float64 at once, by a route that is accurate on any
+image. Its float32 solver is MKL's, which gives up on many matrices with rows of zeros.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import torch
+from demopool.implementations.shared import accuracy
+from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, Solver
 from torch import Tensor
+
+from demopool.errors import Unsupported
 
 from . import tensors
 
-# What counts as zero in float32, in units of eps times the largest value: measured on real VGG-16
-# features, see shared/powers.py. In float64 it is max(n, d).
-EIGENVALUE_CUT = 1.0
-SINGULAR_VALUE_CUT = 3.0
 
-Decomposition = tuple[Tensor, Tensor, Tensor]
-"""min(n, d) eigenvalues of A, their eigenvectors as columns, and which of them are kept."""
+class Decomposition(NamedTuple):
+    """min(n, d) eigenvalues of A, their eigenvectors as columns, and which of them are kept."""
+
+    values: Tensor
+    vectors: Tensor
+    kept: Tensor
+
+
+class _Attempt(NamedTuple):
+    solver: Solver
+    solve: Callable[[Tensor], Decomposition]
+    dtype: torch.dtype
+
+
+def of_features(X: Tensor, p: float, route: str) -> Decomposition:
+    """Of images in range, accurate enough for A^p."""
+
+    def attempt(name: str, dtype: torch.dtype) -> _Attempt:
+        return _Attempt(accuracy.BY_ROUTE[name], _BY_ROUTE[name], dtype)
+
+    attempts = [attempt(route, X.dtype), attempt(route, torch.float64)]
+    return _first_accurate(X, p, [*attempts, attempt("svd", torch.float64)], _live)
+
+
+def of_matrices(A: Tensor, p: float) -> Decomposition:
+    """Of given matrices, accurate enough for A^p."""
+    attempts = [_Attempt(EIGENVALUES, _of_matrix, dtype) for dtype in (A.dtype, torch.float64)]
+    return _first_accurate(
+        A, p, attempts, lambda A: A.diagonal(dim1=-2, dim2=-1).count_nonzero(dim=-1)
+    )
+
+
+def _first_accurate(
+    given: Tensor, p: float, attempts: list[_Attempt], live: Callable[[Tensor], Tensor]
+) -> Decomposition:
+    attempts = list(dict.fromkeys(attempts))
+    if not tensors.is_plain(given):
+        attempts = [_blind(given, p, attempts)]
+    return _climb(given, p, attempts, live)
+
+
+def _blind(given: Tensor, p: float, attempts: list[_Attempt]) -> _Attempt:
+    """The first that is accurate whatever the values: at worst one eigenvalue is not zero, and
+    A^p has no entry larger than its power / d."""
+    if given.device.type != "cpu":
+        return attempts[0]
+    sizes = tuple(given.shape[-2:])
+    for attempt in attempts:
+        if attempt.dtype is torch.float64:
+            eps = torch.finfo(attempt.dtype).eps
+            error = accuracy.error(attempt.solver, 0.0, 1.0, p, sizes, eps=eps, single=False)
+            if error * sizes[1] <= ACCURACY:
+                return attempt
+    return attempts[-1]
+
+
+def _climb(
+    given: Tensor, p: float, attempts: list[_Attempt], live: Callable[[Tensor], Tensor]
+) -> Decomposition:
+    """By the first attempt, and the images for which that is not accurate by the others."""
+    attempt, *others = attempts
+    last = not others and tensors.is_plain(given)
+    found = _solved(attempt, given.to(attempt.dtype), last=last)
+    if not others:
+        found = _within(found, live(given))
+        return Decomposition(
+            found.values.to(given.dtype), found.vectors.to(given.dtype), found.kept
+        )
+    enough = _is_enough(attempt, found, None, p, given)
+    if not bool(enough.all()):
+        # Few features have rows or channels of zeros to be counted.
+        rank = live(given)
+        kept = torch.where(enough.unsqueeze(-1), found.kept, _within(found, rank).kept)
+        found = found._replace(kept=kept)
+        enough = enough | _is_enough(attempt, found, rank, p, given) | ~_is_finite(given)[:, 0, 0]
+    found = Decomposition(found.values.to(given.dtype), found.vectors.to(given.dtype), found.kept)
+    if not bool(enough.all()):
+        again = (~enough).nonzero().squeeze(-1)
+        better = _climb(given[again], p, others, live)
+        for one, other in zip(found, better, strict=True):
+            one[again] = other
+    return found
+
+
+def _solved(attempt: _Attempt, given: Tensor, *, last: bool) -> Decomposition:
+    """NaN for images that the solver gives up on, which must not be the last attempt."""
+    try:
+        return attempt.solve(given)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        if given.shape[0] > 1:
+            ones = [_solved(attempt, one, last=last) for one in given.split(1)]
+            return Decomposition._make(torch.cat(parts) for parts in zip(*ones, strict=True))
+    if last:
+        raise Unsupported(
+            "a matrix power of these features", "LAPACK finds no eigenvectors of them"
+        )
+    n, d = given.shape[-2:]
+    values = given.new_full((1, min(n, d)), torch.nan)
+    return Decomposition(values, given.new_full((1, d, min(n, d)), torch.nan), values.isnan())
+
+
+def _is_enough(
+    attempt: _Attempt, found: Decomposition, rank: Tensor | None, p: float, given: Tensor
+) -> Tensor:
+    """Whether A^p is accurate enough, of each image."""
+    sizes, values = tuple(given.shape[-2:]), _natural(attempt.solver, found.values)
+    largest = values.amax(dim=-1)
+    smallest = values.amin(dim=-1) if rank is None else _ranked(values, rank)
+    options: dict[str, Any] = {
+        "eps": torch.finfo(values.dtype).eps,
+        "single": values.dtype is torch.float32,
+        "maximum": torch.maximum,
+    }
+    error = accuracy.error(attempt.solver, smallest, largest, p, sizes, **options)
+    powered = powers(found.values, found.kept, p)
+    # The largest entry is on the diagonal, and not below its mean.
+    enough = error <= ACCURACY * powered.sum(dim=-1) / sizes[1]
+    if not bool(enough.all()):
+        diagonal = (found.vectors.square() @ powered.unsqueeze(-1)).squeeze(-1)
+        enough = enough | (error <= ACCURACY * diagonal.amax(dim=-1))
+    # MKL's float32 solver gives NaN for some matrices with rows of zeros, without a word.
+    return (enough | (largest == 0)) & found.vectors.sum(dim=(-2, -1)).isfinite()
+
+
+def _ranked(values: Tensor, rank: Tensor) -> Tensor:
+    """The smallest of the ``rank`` largest, ``(images,)``."""
+    size = values.shape[-1]
+    place = (size - rank).clamp(max=size - 1).unsqueeze(-1)
+    return values.sort(dim=-1).values.gather(-1, place).squeeze(-1)
+
+
+def _within(found: Decomposition, rank: Tensor) -> Decomposition:
+    """At most ``rank`` values are kept."""
+    beyond = found.values < _ranked(found.values, rank).unsqueeze(-1)
+    return found._replace(kept=found.kept & ~beyond)
+
+
+def _live(X: Tensor) -> Tensor:
+    """The largest rank that an image with rows and channels of zeros can have, ``(images,)``."""
+    rows, channels = (X.ne(0).any(dim=axis).sum(dim=-1) for axis in (-1, -2))
+    return torch.minimum(rows, channels)
+
+
+def _natural(solver: Solver, values: Tensor) -> Tensor:
+    """What the solver computes: eigenvalues, or their roots."""
+    return values if solver.exponent == 1 else values.sqrt()
 
 
 def _by_eigh(X: Tensor) -> Decomposition:
     """Eigenvectors of the d x d matrix A."""
-    return of_matrix(tensors.symmetric_product(X.mT, X), min(X.shape[-2:]), max(X.shape[-2:]))
+    return _of_matrix(tensors.symmetric_product(X.mT, X), tuple(X.shape[-2:]))
 
 
-def of_matrix(A: Tensor, rank: int, size: int) -> Decomposition:
-    """Of given matrices, of which at most ``rank`` eigenvalues are not zero."""
+def _of_matrix(A: Tensor, sizes: tuple[int, ...] | None = None) -> Decomposition:
+    """Of which at most ``min(sizes)`` eigenvalues are not zero."""
+    sizes = sizes or tuple(A.shape[-2:])
     values, vectors = _eigh(A)
-    values, vectors = values[..., -rank:], vectors[..., -rank:]
-    return values, vectors, _is_kept(values, size, EIGENVALUE_CUT)
+    values, vectors = values[..., -min(sizes) :], vectors[..., -min(sizes) :]
+    return Decomposition(values, vectors, _is_kept(values, sizes, EIGENVALUES))
 
 
 def _by_gram(X: Tensor) -> Decomposition:
@@ -33,10 +188,10 @@ def _by_gram(X: Tensor) -> Decomposition:
     n, d = X.shape[-2:]
     values, left = _eigh(tensors.gram(X))
     values, left = values[..., -min(n, d) :], left[..., -min(n, d) :]
-    kept = _is_kept(values, max(n, d), EIGENVALUE_CUT)
+    kept = _is_kept(values, (n, d), EIGENVALUES)
     lengths = torch.where(kept, values, 1.0).sqrt().unsqueeze(-2)
     vectors = torch.where(kept.unsqueeze(-2), (X.mT @ left) / lengths, 0.0)
-    return values, vectors, kept
+    return Decomposition(values, vectors, kept)
 
 
 def _by_svd(X: Tensor) -> Decomposition:
@@ -44,8 +199,16 @@ def _by_svd(X: Tensor) -> Decomposition:
     finite = _is_finite(X)
     _, singular, right = torch.linalg.svd(torch.where(finite, X, 0.0), full_matrices=False)
     singular = torch.where(finite.squeeze(-1), singular, torch.nan)
-    kept = _is_kept(singular, max(X.shape[-2:]), SINGULAR_VALUE_CUT)
-    return singular.square(), right.mT, kept
+    kept = _is_kept(singular, tuple(X.shape[-2:]), accuracy.SINGULAR_VALUES)
+    return Decomposition(singular.square(), right.mT, kept)
+
+
+_BY_ROUTE: dict[str, Callable[[Tensor], Decomposition]] = {
+    "eigh": _by_eigh,
+    "gram": _by_gram,
+    "svd": _by_svd,
+}
+ROUTES = tuple(_BY_ROUTE)
 
 
 def _eigh(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,9 +223,9 @@ def _is_finite(matrices: Tensor) -> Tensor:
     return matrices.detach().abs().sum(dim=(-2, -1), keepdim=True).isfinite()
 
 
-def _is_kept(values: Tensor, size: int, cut: float) -> Tensor:
+def _is_kept(values: Tensor, sizes: tuple[int, ...], solver: Solver) -> Tensor:
     """Those that can be told from zero: kept, a rounding error of eps would enter A^p as eps^p."""
-    units = cut if values.dtype == torch.float32 else size
+    units = accuracy.cut(solver, sizes, values.dtype is torch.float32)
     largest = values.amax(dim=-1, keepdim=True)
     # Not ``>``: NaN is kept, and makes the result NaN.
     return ~(values <= units * torch.finfo(values.dtype).eps * largest)
@@ -71,6 +234,3 @@ def _is_kept(values: Tensor, size: int, cut: float) -> Tensor:
 def powers(values: Tensor, kept: Tensor, exponent: float) -> Tensor:
     """``values ** exponent`` of those kept, 0 for the others."""
     return torch.where(kept, torch.where(kept, values, 1.0) ** exponent, 0.0)
-
-
-BY_ROUTE = {"eigh": _by_eigh, "gram": _by_gram, "svd": _by_svd}

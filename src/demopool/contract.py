@@ -5,7 +5,8 @@ library: it says which devices there are, whether they are usable here, and whic
 An :class:`Implementation` holds the library's arrays and one kernel per (operation, route).
 
 Kernels never validate and never read values back to the host: :mod:`demopool.operations` has
-checked shapes, dtypes, devices and parameters before it calls one. Their signatures:
+checked shapes, dtypes, devices and parameters before it calls one. (A power by eigenvectors asks
+once whether its spectrum is good enough, after a solver that takes far longer.) Their signatures:
 
     weights(X, *, gamma, tau, iterations, order)   (..., n, d) -> (..., n)
     pool(X, a, *, order)                           (..., n, d) -> (..., d, d); order 1: (..., d)

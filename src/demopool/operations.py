@@ -13,13 +13,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from . import auto, capabilities, costs, profiles, registry
+from . import analysis, auto, capabilities, costs, profiles, registry
 from .capabilities import Support
 from .cases import Case
 from .contract import ArrayFacts, Implementation
 from .errors import InvalidInput, Unsupported
 from .hashing import Hashes
 from .parameters import validated
+from .reference import Bounds
 from .routes import Sizes
 from .vocabulary import DTYPES, result_dtype
 
@@ -158,6 +159,32 @@ class Operations:
         self._support("normalize", "direct", facts)
         kernel = self.implementation.kernels["normalize", "direct"]
         return kernel(v, axes=axes, kind=kind, overwrite=overwrite)
+
+    # --- the paper's analysis, made of these ---
+
+    def contributions(
+        self, X: Any, a: Any = None, *, p: float = 1.0, order: int = 2, route: str = "auto"
+    ) -> Any:
+        """Similarity of every feature to the l2-normalised result, ``(..., n, d) -> (..., n)``.
+
+        Of weighted pooling with ``a`` (None for weights of 1), or of ``(X^T X)^p``, by a route of
+        :meth:`power`; :func:`demopool.reference.contributions` has the formulas.
+        """
+        p, order, route = validated(p=p, order=order, route=route)
+        facts = self.inspect_features(X)
+        self._weights_of(a, facts)
+        return analysis.contributions(self, X, a, facts, p=p, order=order, route=route)
+
+    def bounds(self, X: Any, *, p: float = 1.0, route: str = "auto") -> Bounds:
+        """What the spectrum says about the contributions to ``(X^T X)^p``, one number per image.
+
+        :class:`demopool.reference.Bounds` has their names, :func:`demopool.reference.bounds` the
+        formulas. Variances grow as the fourth power of the features: float32 holds them for norms
+        up to about 1e9.
+        """
+        p, route = validated(p=p, route=route)
+        facts = self.inspect_features(X)
+        return analysis.bounds(self, X, facts, p=p, route=route)
 
     # --- arrays ---
 

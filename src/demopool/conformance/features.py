@@ -95,6 +95,19 @@ def _zero_rows(rng: np.random.Generator) -> Array:
     return X
 
 
+def _constant(rng: np.random.Generator) -> Array:
+    """One eigenvalue is not zero, and no entry of A^p stands out of its rounding errors."""
+    return np.stack([np.full((60, 48), 0.7), np.full((60, 48), 1 / 3)])
+
+
+def _dead_channels(rng: np.random.Generator) -> Array:
+    """As networks give them: most channels zero everywhere, and most rows."""
+    X = np.maximum(rng.standard_normal((2, 90, 64)), 0.0)
+    X[0, :, rng.permutation(64)[:45]] = 0.0
+    X[1, rng.permutation(90)[:80]] = 0.0
+    return X
+
+
 def _orthogonal_faint_rows(rng: np.random.Generator) -> Array:
     """Weak rows orthogonal to all strong ones: their similarity is only to each other. In all
     coordinates, so that no zero hides what rounding does to a difference of large numbers."""
@@ -157,6 +170,8 @@ _SETS: dict[str, Maker] = {
     "duplicated rows": _duplicated,
     "zero rows": _zero_rows,
     "rank-deficient": _rank_deficient,
+    "constant": _constant,
+    "dead channels": _dead_channels,
     "scaled by 1e-12": _gaussian(2, 10, 8),
     "scaled by 1e12": _gaussian(2, 10, 8),
     "medium": _rectified(2, 200, 100),

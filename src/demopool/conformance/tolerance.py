@@ -27,13 +27,21 @@ sketch      Fourier transforms add log2 k. By Parseval the error's energy is at 
             S = sum_i a_i |x_i|^2, and spreads over k bins: relative to max(S / sqrt(k), largest
             entry of the sketch).
 powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqrt(n) + sqrt(d)),
-            |(A + E)^p - A^p| <= lambda_1^p min(q^p, p q (lambda_1 / lambda_d)^(1-p)). A route by
-            the SVD of X is the same with singular values and 2p. Compared entry by entry, so times
-            lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the
-            spectrum has a gap at zero that rounding happens not to fill, or errors of single
-            eigenvalues do not point the same way; the bound cannot know either.
+            |(A + E)^p - A^p| <= (q lambda_1)^p, and where the smallest eigenvalue lambda is above
+            q lambda_1 at most p q lambda_1 (lambda - q lambda_1)^(p-1): the steepest slope that A
+            or A + E meets. Where A has a null space that a route sets to zero, the terms between
+            range and null space have the slope lambda^p / lambda, without the factor p. A route by
+            the SVD of X is the same with singular values and 2p. Putting A^p together of min(n, d)
+            vectors is a sum like others. Compared entry by entry, so times lambda_1^p / (largest
+            entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
+            zero that rounding happens not to fill, or errors of single eigenvalues do not point
+            the same way; the bound cannot know either.
             In float64, routes that see the spectrum must cut it at max(n, d) eps lambda_1, as the
-            reference does; what is left has a smallest value, which takes the place of lambda_d.
+            reference does; what is left has a smallest value, which takes the place of lambda, and
+            values below the cut may be lost.
+            Routes that see the spectrum know how far they can be off: they promise PROMISED of the
+            largest entry, by float64 and singular values where that is what it takes; 4 times that
+            and the bound of those is all they are allowed.
             polar stands on polynomials that approximate to a stated error, which is added.
             Their sketches: the error's Frobenius norm is at most sqrt(min(n, d)) as large and
             spreads over k bins, but no less than the relative error of A^p where few entries make
@@ -59,6 +67,10 @@ CONSTANT = 4.0
 
 APPROXIMATION = {("polar", "float32"): 1.8e-6, ("polar", "float64"): 2.3e-12}
 """Relative to lambda_1^p: what a route leaves out by design, in the dtype of its work."""
+
+PROMISED = 0.02
+"""Relative to the largest entry: a route that sees the spectrum, and could be off by more, must
+work in float64, and then by singular values."""
 
 CUTTING = ("eigh", "gram", "svd")
 """Routes that know the spectrum and set to zero what cannot be told from it."""
@@ -135,10 +147,19 @@ def for_sketch(X: Array, a: Array | None, expected: Array, k: int, dtype: str) -
 
 
 def for_power(
-    spectrum: Array, n: int, expected: Array, dtype: str, *, p: float, route: str
+    spectrum: Array,
+    n: int,
+    expected: Array,
+    dtype: str,
+    *,
+    p: float,
+    route: str,
+    best: str = "svd",
 ) -> Array:
-    """``spectrum``: the eigenvalues of A, largest first."""
-    return _relative(_power_error(spectrum, n, dtype, p, route), expected, axes=2)
+    """``spectrum``: the eigenvalues of A, largest first; ``best``: the most accurate way there is,
+    which for a given A is ``eigh``."""
+    entry = np.abs(expected).max(axis=(-2, -1), initial=0.0)
+    return _relative(_power_error(spectrum, n, entry, dtype, p, route, best), expected, axes=2)
 
 
 def for_power_sketch(
@@ -146,13 +167,49 @@ def for_power_sketch(
 ) -> Array:
     d = spectrum.shape[-1]
     rank = min(n, d)
-    spectral = _power_error(spectrum, n, dtype, p, route)
     largest = spectrum[..., 0] ** p
+    spectral = _power_error(spectrum, n, largest, dtype, p, route)
     relative = np.divide(spectral, largest, out=np.zeros_like(largest), where=largest > 0)
     spread = _relative(spectral * sqrt(rank / k), expected, axes=1)
     trace = (spectrum**p).sum(axis=-1)
     rounding = _sketch_rounding(trace, rank, d, expected, k, dtype)
     return rounding + np.maximum(spread, relative)
+
+
+def for_contributions(
+    X: Array,
+    a: Array | None,
+    expected: Array,
+    dtype: str,
+    *,
+    p: float,
+    order: int,
+    route: str = "eigh",
+) -> Array:
+    """Second order: ``a x^T A^p x / rho`` moves by ``a |x|^2`` times the relative error of A^p.
+    With v in place of A, ``a |x|``; the error of v is that of pooling, which can cancel."""
+    n, d = X.shape[-2:]
+    X = X.astype(np.float64)
+    a = np.ones(X.shape[:-1]) if a is None else a.astype(np.float64)
+    rounding = CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d) + 1)
+    sizes = np.sqrt((X**2).sum(axis=-1))
+    if order == 1:
+        v = reference.pool(X, a, order=1)
+        lengths = np.sqrt((v**2).sum(axis=-1))
+        cancelled = np.sqrt((reference.pool(np.abs(X), a, order=1) ** 2).sum(axis=-1))
+        ratio = np.divide(cancelled, lengths, out=np.ones_like(lengths), where=lengths > 0)
+        return _relative(rounding * (1 + ratio) * (a * sizes).max(axis=-1), expected, axes=1)
+    relative = np.full(X.shape[:-2], rounding)
+    if p != 1.0:
+        spectrum = reference.spectrum(X)
+        rho = np.sqrt((spectrum ** (2 * p)).sum(axis=-1))
+        entry = np.abs(reference.power(X, p=p)).max(axis=(-2, -1), initial=0.0)
+        error = _power_error(spectrum, n, entry, dtype, p, route)
+        # Once in A^p and once, at most sqrt(rank) times as large, in rho.
+        relative += np.divide(error, rho, out=np.zeros_like(rho), where=rho > 0) * (
+            1 + sqrt(min(n, d))
+        )
+    return _relative(relative * (a * sizes**2).max(axis=-1), expected, axes=1)
 
 
 def for_normalize(dtype: str, size: int) -> Array:
@@ -165,27 +222,44 @@ def _sketch_rounding(energy: Array, n: int, d: int, expected: Array, k: int, dty
     return CONSTANT * unit(dtype) * growth * np.maximum(spread, 1.0)
 
 
-def _power_error(spectrum: Array, n: int, dtype: str, p: float, route: str) -> Array:
-    """Bound of the spectral norm of the error of A^p, for each image."""
-    d = spectrum.shape[-1]
+def _power_error(
+    spectrum: Array, n: int, entry: Array, dtype: str, p: float, route: str, best: str = "svd"
+) -> Array:
+    """Bound of the spectral norm of the error of A^p, for each image; ``entry``: its largest."""
     name = route.partition("+")[0]
-    svd = name == "svd"
-    q = CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d))
+    bound = _continuity(spectrum, n, dtype, p, name)
+    if name not in CUTTING:
+        return bound
+    rounding = _product_error(n, spectrum.shape[-1], dtype) * spectrum[..., 0] ** p
+    promised = CONSTANT * PROMISED * entry + rounding
+    return np.minimum(bound, promised + _continuity(spectrum, n, "float64", p, best))
+
+
+def _product_error(n: int, d: int, dtype: str) -> float:
+    return CONSTANT * unit(dtype) * sqrt(min(n, d))
+
+
+def _continuity(spectrum: Array, n: int, dtype: str, p: float, name: str) -> Array:
+    """What rounding errors of size q lambda_1, or q sigma_1, make of A^p in spectral norm."""
+    d = spectrum.shape[-1]
+    svd, double = name == "svd", result_dtype(dtype) == "float64"
+    q = cut = CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d))
     values, exponent = (np.sqrt(spectrum), 2 * p) if svd else (spectrum, p)
     largest = values[..., 0]
+    left_out = APPROXIMATION.get((name, result_dtype(dtype)), 0.0)
+    if exponent >= 1:
+        return (exponent * q + left_out) * largest**exponent
     # A thin SVD gives only min(n, d) vectors: the rest of the null space is exact.
     smallest = values[..., min(n, d) - 1 if svd else d - 1]
-    if name in CUTTING and result_dtype(dtype) == "float64":
-        smallest = np.where(values > 0, values, np.inf).min(axis=-1)
-        smallest = np.where(np.isfinite(smallest), smallest, 0.0)
-    if exponent >= 1:
-        relative = np.asarray(exponent * q)
-    else:
-        condition = np.full(largest.shape, np.inf)
-        np.divide(largest, smallest, out=condition, where=smallest > 0)
-        relative = np.minimum(q**exponent, exponent * q * condition ** (1 - exponent))
-    relative = relative + APPROXIMATION.get((name, result_dtype(dtype)), 0.0)
-    return relative * largest**exponent
+    slope = 1.0 if svd and n < d else exponent
+    if name in CUTTING and double:
+        positive = np.where(values > 0, values, np.inf).min(axis=-1)
+        smallest = np.where(np.isfinite(positive), positive, 0.0)
+        slope, cut = 1.0, max(q, max(n, d) * unit(dtype))
+    ratio = np.divide(smallest, largest, out=np.zeros_like(largest), where=largest > 0)
+    above = slope * q * np.maximum(ratio - q, q) ** (exponent - 1)
+    relative = np.where(ratio > cut, np.minimum(above, cut**exponent), cut**exponent)
+    return (relative + _product_error(n, d, dtype) + left_out) * largest**exponent
 
 
 def _relative(absolute: Array, expected: Array, *, axes: int) -> Array:
