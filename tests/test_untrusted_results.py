@@ -65,7 +65,7 @@ def demopool(*arguments: Any, cwd: Path, **options: Any) -> subprocess.Completed
 
 @pytest.fixture
 def trap(tmp_path: Path) -> tuple[Path, Path]:
-    """A folder of results with a ``.git`` whose every fetch runs a program, and what that leaves."""
+    """A folder of results with a ``.git`` whose every fetch runs a program; what that leaves."""
     folder, mark = tmp_path / "downloaded", tmp_path / "executed"
     plant(folder)
     program = tmp_path / "program"

@@ -1,9 +1,9 @@
 """What git knows about commits: their order, and what a name stands for.
 
 A repository's own settings can name programs that git then runs, so git is never asked in a folder
-of results, which may be a stranger's, but only in the repository around the working directory. There
-too nothing is fetched: of a partial clone git would fetch a missing commit by the program that its
-settings name.
+of results, which may be a stranger's, but only in the repository around the working directory.
+There too nothing is fetched: of a partial clone git would fetch a missing commit by the program
+that its settings name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-
 
 OWN = Path()
 """Where the user is: git finds the repository around it."""
