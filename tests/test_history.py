@@ -269,7 +269,7 @@ def test_the_picture_is_a_png_written_whole(run: Run, tmp_path: Path) -> None:
 def test_help_teaches(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert "demopool history --since HEAD~20 --png history.png" in out
+    assert "demopool history --since HEAD~20 --png h.png" in out
     assert "Exit codes" in out
 
 

@@ -205,7 +205,10 @@ def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, 
 
 
 def _default_folders() -> list[Path]:
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        return []
     project = asv_files.project_folder(here)
     kept = here / samples.FOLDER
     return [project] if project else [kept] if kept.is_dir() else []

@@ -75,12 +75,12 @@ def history(
     Git is asked for the order of commits in the repository around the current folder only.
 
     \b
-    demopool history                                     steps and regressions, if any
-    demopool history --all --case vgg-b1                 every series of one case
-    demopool history --since HEAD~20 --png history.png   a picture of the last commits
+    demopool history                              steps and regressions, if any
+    demopool history --all --case vgg-b1          every series of one case
+    demopool history --since HEAD~20 --png h.png  a picture of the last commits
     demopool history --candidate '^torch:' --measure peak_host_bytes
-    demopool history mine/results yours/results          two machines, joined
-    demopool history --fail-on-regression --json         for a script
+    demopool history mine/results yours/results   two machines, joined
+    demopool history --fail-on-regression --json  for a script
 
     A step counts from a ratio of 1.10 and 50 microseconds or 1 MB on; an error from 3 times on.
     A step that stands out little from the noise is seen a commit or two later, and two or three

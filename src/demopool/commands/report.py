@@ -40,8 +40,8 @@ def report(folder: Path, paths: tuple[Path, ...], as_json: bool) -> int:
     that measures it.
 
     \b
-    demopool choose --descriptor all --case vgg-b1 --case resnet-b1    a good start, 15 minutes
-    demopool report                                                    then look at the page
+    demopool choose --descriptor all --case vgg-b1    a good start, 10 minutes
+    demopool report                                   then look at the page
     demopool report -o out --results mine/results --results yours/results
     """
     try:
