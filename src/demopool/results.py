@@ -231,7 +231,7 @@ def _read_asv(file: Path, known: Known) -> tuple[list[Row], int]:
 def _read_samples(file: Path, by_name: bool) -> list[Row]:
     try:
         found = [_from_sample(sample) for sample in samples.read(file)]
-    except (ValueError, TypeError, OverflowError) as problem:
+    except (ValueError, TypeError, AttributeError, OverflowError) as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
     if by_name and not found:
         raise InvalidInput(f"{file} cannot be read: there is no sample in it.")
