@@ -70,7 +70,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "MaskedArray",
     ),
     "a case with n of True": (lambda: dp.Case(n=True), InvalidInput, "n must be"),
-    "integers": (describe(np.ones((3, 2), int)), InvalidInput, "floating-point.*int64"),
+    "integers": (describe(np.ones((3, 2), int)), InvalidInput, "X must be a dense array .*float64; got int64"),
     "complex numbers": (describe(X.astype(complex)), InvalidInput, "complex128"),
     "booleans": (describe(X > 0), InvalidInput, "bool"),
     "text": (describe("features"), InvalidInput, "X must be an array"),

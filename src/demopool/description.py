@@ -15,7 +15,7 @@ from .hashing import Hashes, hashes
 from .operations import Operations
 from .operations import backend as operations_of
 from .parameters import validated
-from .vocabulary import DTYPES, HALF_DTYPES, result_dtype
+from .vocabulary import HALF_DTYPES, result_dtype
 
 SAFE_EXPONENT = 20
 """Features of up to 2**20, and down to 2**-20, need no scaling in any dtype of the work."""
@@ -76,6 +76,7 @@ def describe(
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
 
     X, home = _array(X)
+    home.check_kind(X)
     features = _as_rows(X, layout)
     if "auto" in (backend, *chosen.values()):
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
@@ -89,19 +90,18 @@ def describe(
     if ops is not home:
         features = ops.asarray(home.to_numpy(features))
     facts = ops.inspect_features(features)
-    if facts.dtype in DTYPES:
-        work = result_dtype(dtype or facts.dtype)
-        if check and 0 not in facts.shape:
-            magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
-            _check_values(magnitudes, zero_rows if descriptor.endswith("democratic") else "ignore")
-            if normalize == "none":
-                _check_range(magnitudes, facts.shape[-2:], work)
-            else:
-                features = _into_range(ops, features, magnitudes, work)
-            if descriptor.endswith("democratic") and gamma < 1 and iterations > 0:
-                _check_faint(magnitudes, work, order)
-        if dtype is not None:
-            features = ops.implementation.cast(features, work)
+    work = result_dtype(dtype or facts.dtype)
+    if check and 0 not in facts.shape:
+        magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
+        _check_values(magnitudes, zero_rows if descriptor.endswith("democratic") else "ignore")
+        if normalize == "none":
+            _check_range(magnitudes, facts.shape[-2:], work)
+        else:
+            features = _into_range(ops, features, magnitudes, work)
+        if descriptor.endswith("democratic") and gamma < 1 and iterations > 0:
+            _check_faint(magnitudes, work, order)
+    if dtype is not None:
+        features = ops.implementation.cast(features, work)
 
     sketching: Hashes | None = None
     if descriptor.startswith("sketched-"):
@@ -125,7 +125,7 @@ def _picked(
 ) -> tuple[str, str]:
     """What auto takes for these features. What is wrong with them is said later, in one place."""
     facts = home.implementation.inspect(features)
-    if facts is None or len(facts.shape) < 2 or 0 in facts.shape or facts.dtype not in DTYPES:
+    if facts is None or len(facts.shape) < 2 or 0 in facts.shape:
         return backend, route
     *batch, n, d = facts.shape
     data = "host" if home.name.endswith(":cpu") else "device"
