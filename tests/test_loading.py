@@ -191,7 +191,7 @@ def unruly(tmp_path: Path) -> str:
 
 def test_a_plugin_can_neither_end_the_program_nor_print_into_its_json(unruly: str) -> None:
     done = python(
-        "import sys; sys.argv = ['', 'backends', '--json']; import demopool.commands as c; c.main()",
+        "import sys, demopool.commands as c; sys.argv = ['', 'backends', '--json']; c.main()",
         PYTHONPATH=unruly,
     )
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,10 @@
 """Second-order pooling as PyTorch modules: ``demopool.torch``.
 
-Each takes conv maps ``(B, C, H, W)`` or features ``(B, n, d)`` and gives descriptors ``(B, D)``.
-Rows of zeros, which rectified features can have, are ignored. No value is read back to the host, so
+Each takes conv maps ``(B, C, H, W)`` and gives descriptors ``(B, D)``. Three axes could be one
+image ``(C, H, W)`` or features ``(B, n, d)``: a module made with ``layout="nchw"`` or
+``layout="nd"`` takes them; what has no batch axis gives one descriptor, ``(D,)``. Rows of zeros,
+which rectified features can have, get weight 0, as in ``describe``. No value is read back to the
+host, so
 ``torch.compile(fullgraph=True)`` and ``torch.export`` see one graph; only torch's own eigh and svd,
 in matrix powers by these routes, make a GPU wait.
 Half precision, given or by autocast, is worked in float32 and gives float32, unless ``dtype`` says
@@ -34,17 +37,23 @@ class _Pooling(nn.Module):
 
     normalize: str
     dtype: torch.dtype | None
+    layout: str | None
 
-    def __init__(self, normalize: str, dtype: torch.dtype | None) -> None:
+    def __init__(self, normalize: str, dtype: torch.dtype | None, layout: str | None) -> None:
         super().__init__()
+        if layout not in (None, "nchw", "nd"):
+            raise InvalidInput(f"layout must be None, 'nchw' or 'nd'; got {layout!r}.")
+        self.layout = layout
         self.normalize = validated(normalize=normalize)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise InvalidInput(f"dtype must be a floating-point dtype of torch; got {dtype!r}.")
         self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        X = _rows(x)
-        with torch.autocast(x.device.type, enabled=False):
+        X = _rows(x, self.layout)
+        single = X.dim() == 2
+        X = X.unsqueeze(0) if single else X
+        with tensors.without_autocast(x.device.type):
             X = tensors.working(X)
             if self.normalize != "none":
                 # The scale of an image does not show in the descriptor, but squares might overflow.
@@ -52,13 +61,15 @@ class _Pooling(nn.Module):
             pooled = self.pool(X).flatten(1)
             options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
             result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
+        result = result.squeeze(0) if single else result
         return result if self.dtype is None else result.to(self.dtype)
 
     def pool(self, X: Tensor) -> Tensor:
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        names = [*self._shown(), *(["dtype"] if self.dtype is not None else [])]
+        given = (name for name in ("layout", "dtype") if getattr(self, name) is not None)
+        names = [*self._shown(), *given]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _shown(self) -> tuple[str, ...]:
@@ -69,9 +80,13 @@ class SecondOrderPool(_Pooling):
     """Sum of the outer products of all features, ``D = d * d``."""
 
     def __init__(
-        self, *, normalize: str = "signed-sqrt-l2", dtype: torch.dtype | None = None
+        self,
+        *,
+        normalize: str = "signed-sqrt-l2",
+        dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(normalize, dtype)
+        super().__init__(normalize, dtype, layout)
 
     def pool(self, X: Tensor) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, None, order=2)
@@ -88,8 +103,9 @@ class _Democratic(_Pooling):
         backward: str,
         normalize: str,
         dtype: torch.dtype | None,
+        layout: str | None,
     ) -> None:
-        super().__init__(normalize, dtype)
+        super().__init__(normalize, dtype, layout)
         self.gamma, self.tau, self.iterations = validated(
             gamma=gamma, tau=tau, iterations=iterations
         )
@@ -138,8 +154,9 @@ class GammaDemocraticPool(_Democratic):
         backward: str = "unrolled",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype)
+        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
 
     def pool(self, X: Tensor) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X), order=2)
@@ -171,8 +188,9 @@ class SketchedDemocraticPool(_Democratic):
         backward: str = "unrolled",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype)
+        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
         if sketch not in ("auto", "fft", "moment"):
             raise InvalidInput(f"sketch must be auto, fft or moment; got {sketch!r}.")
         if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
@@ -227,8 +245,9 @@ class MatrixPowerPool(_Pooling):
         route: str = "auto",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(normalize, dtype)
+        super().__init__(normalize, dtype, layout)
         self.p = validated(p=p)
         known = ("auto", "eigh", "gram", "svd", "newton-schulz", "polar")
         if route not in known:
@@ -248,16 +267,27 @@ class MatrixPowerPool(_Pooling):
         return ("p", "route", "normalize")
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Features ``(B, n, d)``; conv maps become one feature per position."""
+def _rows(x: Tensor, layout: str | None) -> Tensor:
+    """Features ``(n, d)`` or ``(B, n, d)``; conv maps become one feature per position."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         what = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise InvalidInput(f"x must be a tensor of floating-point numbers; got {what}.")
-    if x.dim() == 4:
-        return x.flatten(2).mT
-    if x.dim() != 3:
-        raise InvalidInput(f"x must be (B, C, H, W) or (B, n, d); got shape {tuple(x.shape)}.")
-    return x
+    axes = x.dim()
+    if layout is None and axes == 3:
+        raise InvalidInput(
+            f"x of shape {tuple(x.shape)} may be one image (C, H, W) or features (B, n, d): make "
+            "the module with layout='nchw' or layout='nd'."
+        )
+    if layout == "nd" and axes in (2, 3):
+        return x
+    if layout != "nd" and axes in (3, 4):
+        return x.flatten(-2).mT
+    wanted = {
+        None: "(B, C, H, W)",
+        "nchw": "(C, H, W) or (B, C, H, W) for layout='nchw'",
+        "nd": "(n, d) or (B, n, d) for layout='nd'",
+    }[layout]
+    raise InvalidInput(f"x must be {wanted}; got shape {tuple(x.shape)}.")
 
 
 def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:
