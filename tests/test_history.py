@@ -437,7 +437,7 @@ def test_the_newer_of_two_results_counts(project: Project) -> None:
 
 def test_without_asv_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asv.step_detect", None)
-    with pytest.raises(DemopoolError, match=r"pip install 'demopool\[bench\]'"):
+    with pytest.raises(DemopoolError, match=r"pip install '\.\[bench\]'"):
         history.regressions([line([1.0, 2.0])])
 
 

@@ -141,7 +141,8 @@ def _pandas() -> Any:
         import pandas
     except ImportError:
         raise DemopoolError(
-            "Reading results needs pandas, which is not installed: pip install 'demopool[report]'"
+            "Reading results needs pandas, which is not installed: "
+            "pip install '.[report]' (in a clone)"
         ) from None
     return pandas
 

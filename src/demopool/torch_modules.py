@@ -14,12 +14,14 @@ otherwise (``dtype=torch.float16`` inside a network that was made ``half()``).
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor, nn
 
 from . import profiles
-from .errors import InvalidInput
+from .errors import InvalidInput, Unsupported
 from .hashing import VERSION, hashes
 from .implementations.torch_any import tensors, weights
 from .implementations.torch_any.implementation import KERNELS
@@ -28,6 +30,11 @@ from .operations import cheapest_route
 from .parameters import validated
 
 import torch  # isort: skip
+
+_exporting: Any = None
+with suppress(ImportError):
+    # Private, but Dynamo, to which the exporter falls back, takes the public question for False.
+    _exporting = import_module("torch.onnx._internal.exporter._flags")
 
 BACKWARD = ("unrolled", "implicit")
 
@@ -209,6 +216,13 @@ class SketchedDemocraticPool(_Democratic):
         by_moment, by_fft = d * d * (n / 2 + 400), 20 * n * self.k * math.log2(self.k + 1)
         cheaper = "moment" if by_moment < by_fft else "fft"
         route = self.sketch
+        if _for_onnx():
+            if route == "fft":
+                raise Unsupported(
+                    "a sketch by fft in ONNX",
+                    "torch's exporter has no such complex products; sketch='moment' is exported",
+                )
+            route = "moment"
         if route == "auto":
             route = _auto("pool_sketch", X, cheaper, order=2, k=self.k)
         pooled: Tensor = KERNELS["pool_sketch", route](X, prepared, self.weights(X))
@@ -257,6 +271,11 @@ class MatrixPowerPool(_Pooling):
         self.route = route
 
     def pool(self, X: Tensor) -> Tensor:
+        if _for_onnx():
+            raise Unsupported(
+                "a matrix power in ONNX",
+                "it has no eigen-solver and no SVD, and torch's exporter fails on the other routes",
+            )
         n, d = X.shape[-2:]
         # Not by time: the routes of products only have no exact derivative.
         route = ("gram" if n < d else "eigh") if self.route == "auto" else self.route
@@ -288,6 +307,11 @@ def _rows(x: Tensor, layout: str | None) -> Tensor:
         "nd": "(n, d) or (B, n, d) for layout='nd'",
     }[layout]
     raise InvalidInput(f"x must be {wanted}; got shape {tuple(x.shape)}.")
+
+
+def _for_onnx() -> bool:
+    """Whether torch.onnx looks on."""
+    return torch.onnx.is_in_onnx_export() or getattr(_exporting, "_is_onnx_exporting", False)
 
 
 def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:

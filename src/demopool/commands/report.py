@@ -50,7 +50,7 @@ def report(folder: Path, paths: tuple[Path, ...], as_json: bool) -> int:
     except ImportError as missing:
         raise DemopoolError(
             f"The report needs {missing.name}, which is not installed: "
-            "pip install 'demopool[report]'"
+            "pip install '.[report]' (in a clone)"
         ) from None
     from demopool.report import build
 
