@@ -224,6 +224,14 @@ def test_what_nothing_measures_has_failed(value: float, tmp_path: Path) -> None:
     assert frame["reason"][0] == f"the value is {value!r}, which nothing measures"
 
 
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    """A picture of a machine named so failed with a parser's error."""
+    plant(tmp_path, stored(params={"machine": r"$\frac{$"}))
+    done = demopool("history", tmp_path, "--png", "p.png", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
 HOSTILE = st.one_of(
     st.sampled_from(
         [
