@@ -46,10 +46,10 @@ CHANCE = 1 / 2
 
 # The pooling of each name, and the length of the descriptor it gives.
 POOLS: dict[str, tuple[Callable[[], nn.Module], int]] = {
-    "sum": (SecondOrderPool, CHANNELS**2),
-    "democratic": (GammaDemocraticPool, CHANNELS**2),
-    "sketched": (lambda: SketchedDemocraticPool(CHANNELS, k=SKETCH), SKETCH),
-    "power": (MatrixPowerPool, CHANNELS**2),
+    "sum": (lambda: SecondOrderPool(layout="nd"), CHANNELS**2),
+    "democratic": (lambda: GammaDemocraticPool(layout="nd"), CHANNELS**2),
+    "sketched": (lambda: SketchedDemocraticPool(CHANNELS, k=SKETCH, layout="nd"), SKETCH),
+    "power": (lambda: MatrixPowerPool(layout="nd"), CHANNELS**2),
 }
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import demopool
 from demopool import files
+from demopool.commands import cli
 from demopool.errors import InvalidInput
 from demopool.support import BEGIN, END, insert_matrix, markdown_matrix
 
@@ -114,6 +116,24 @@ def test_help_teaches(plain_environment: dict[str, str]) -> None:
     assert "demopool check" in helped.stdout
     assert "tolerance" in run("check", "--help", env=plain_environment).stdout
     assert demopool.__version__ in run("--version", env=plain_environment).stdout
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_every_help_fits_eighty_columns(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in ([], *([name] for name in cli.commands)):
+        shown = CliRunner().invoke(cli, [*command, "--help"]).output
+        assert "Usage:" in shown
+        assert [line for line in shown.splitlines() if len(line) > 80] == []
+
+
+def test_completion_as_the_readme_has_it(plain_environment: dict[str, str]) -> None:
+    words = {"COMP_WORDS": "demopool ex", "COMP_CWORD": "1"}
+    script = run(env={**plain_environment, "_DEMOPOOL_COMPLETE": "bash_source"})
+    assert "_demopool_completion" in script.stdout
+    found = run(env={**plain_environment, **words, "_DEMOPOOL_COMPLETE": "bash_complete"})
+    assert found.stdout.split() == ["plain,explain"]
+    assert "_DEMOPOOL_COMPLETE=bash_source demopool" in (ROOT / "README.md").read_text()
 
 
 def test_works_from_the_repositorys_root(plain_environment: dict[str, str]) -> None:

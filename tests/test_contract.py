@@ -84,7 +84,7 @@ def test_signatures_are_those_of_the_interface() -> None:
         "seed": 0,
         "order": 2,
         "layout": None,
-        "zero_rows": "error",
+        "zero_rows": "warn",
         "normalize": "signed-sqrt-l2",
         "backend": "auto",
         "route": "auto",

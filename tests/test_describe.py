@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import reference
+from demopool import description, reference
 from demopool.conformance.features import real
 from demopool.routes import descriptor_routes
 from demopool.vocabulary import DESCRIPTORS, NORMALIZATIONS
@@ -58,6 +58,9 @@ def test_layouts_of_conv_maps() -> None:
     np.testing.assert_allclose(dp.describe(maps, "democratic", layout="nchw"), wanted, atol=1e-9)
     last = np.ascontiguousarray(maps.transpose(0, 2, 3, 1))
     np.testing.assert_allclose(dp.describe(last, "democratic", layout="nhwc"), wanted, atol=1e-9)
+    for image, layout in ((maps[1], "nchw"), (last[1], "nhwc")):
+        found = dp.describe(image, "democratic", layout=layout)
+        np.testing.assert_allclose(found, wanted[1], atol=1e-9)
 
 
 def test_any_leading_axes_with_layout_nd() -> None:
@@ -74,10 +77,16 @@ def test_one_image_and_no_image() -> None:
     assert dp.describe(X[:0], "sum", order=1).shape == (0, 8)
 
 
-def test_zero_rows_are_an_error_or_ignored() -> None:
+def test_zero_rows_have_no_say_which_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     padded = np.concatenate([X, np.zeros((3, 4, 8))], axis=1)
     with pytest.raises(dp.InvalidInput, match="image 0, row 30 and 11 more"):
-        dp.describe(padded, "democratic")
+        dp.describe(padded, "democratic", zero_rows="error")
+    monkeypatch.setattr(description, "_warned", set())
+    with pytest.warns(RuntimeWarning, match="image 0, row 30 and 11 more") as caught:
+        told = [dp.describe(padded, "democratic") for _ in range(3)]
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(told[0], dp.describe(padded, "democratic", zero_rows="ignore"))
     ignored = dp.describe(padded, "democratic", zero_rows="ignore")
     np.testing.assert_allclose(ignored, dp.describe(X, "democratic"), atol=1e-8)
     np.testing.assert_allclose(dp.describe(padded, "sum"), dp.describe(X, "sum"), atol=1e-8)

@@ -269,7 +269,7 @@ def test_the_picture_is_a_png_written_whole(run: Run, tmp_path: Path) -> None:
 def test_help_teaches(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert "demopool history --since HEAD~20 --png history.png" in out
+    assert "demopool history --since HEAD~20 --png h.png" in out
     assert "Exit codes" in out
 
 
@@ -437,7 +437,7 @@ def test_the_newer_of_two_results_counts(project: Project) -> None:
 
 def test_without_asv_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asv.step_detect", None)
-    with pytest.raises(DemopoolError, match=r"pip install 'demopool\[bench\]'"):
+    with pytest.raises(DemopoolError, match=r"pip install '\.\[bench\]'"):
         history.regressions([line([1.0, 2.0])])
 
 

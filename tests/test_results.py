@@ -366,5 +366,5 @@ def test_what_is_no_file_of_results(tmp_path: Path) -> None:
 
 def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(DemopoolError, match=r"pip install 'demopool\[report\]'"):
+    with pytest.raises(DemopoolError, match=r"pip install '\.\[report\]'"):
         results.read()

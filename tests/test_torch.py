@@ -167,7 +167,9 @@ def test_implicit_derivative_is_that_of_the_converged_iteration(route: str) -> N
     found = []
     for backward in ("unrolled", "implicit"):
         given = X.clone().requires_grad_()
-        pool = GammaDemocraticPool(gamma=0.3, iterations=60, route=route, backward=backward)
+        pool = GammaDemocraticPool(
+            gamma=0.3, iterations=60, route=route, backward=backward, layout="nd"
+        )
         y = pool(given)
         y.backward(torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape))
         found.append(given.grad)
@@ -186,7 +188,7 @@ from demopool.torch import GammaDemocraticPool
 torch.set_num_threads(1)
 X = torch.rand(1, 12544, 64, requires_grad=True)
 for T in (10, 100):
-    pool = GammaDemocraticPool(iterations=T, route="matrix-free")
+    pool = GammaDemocraticPool(iterations=T, route="matrix-free", layout="nd")
     def step():
         X.grad = None
         pool(X).square().sum().backward()
@@ -205,8 +207,8 @@ for T in (10, 100):
 
 def test_a_second_derivative_is_refused() -> None:
     """Not silently wrong: torch sees the first one as a constant."""
-    for make in MODULES.values():
-        module = make()
+    for name in MODULES:
+        module = _of_features(name)
         x = torch.rand(2, 9, 24, requires_grad=True)
         (gradient,) = torch.autograd.grad(module(x).sum(), x, create_graph=True)
         with pytest.raises(Unsupported, match="differentiated once"):
@@ -331,19 +333,42 @@ def _close(found: Tensor, expected: Tensor) -> bool:
     return bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
 
 
+def _of_features(name: str) -> Any:
+    """The module that takes ``(B, n, d)``."""
+    module = MODULES[name]()
+    module.layout = "nd"
+    return module
+
+
 @each_module
 def test_conv_maps_and_features_give_the_same(name: str) -> None:
     maps = torch.rand(3, 24, 5, 6)
-    module = MODULES[name]()
-    assert torch.equal(module(maps), module(maps.flatten(2).mT))
-    with pytest.raises(InvalidInput, match=r"\(B, C, H, W\) or \(B, n, d\)"):
+    module, of_features = MODULES[name](), _of_features(name)
+    assert torch.equal(module(maps), of_features(maps.flatten(2).mT))
+    assert "layout='nd'" in repr(of_features)
+    with pytest.raises(InvalidInput, match=r"x must be \(B, C, H, W\); got shape \(5, 6\)"):
         module(maps[0, 0])
+    with pytest.raises(InvalidInput, match=r"x must be \(n, d\) or \(B, n, d\) for layout='nd'"):
+        of_features(maps)
+
+
+@each_module
+def test_three_axes_are_never_guessed_at(name: str) -> None:
+    """An image ``(C, H, W)`` would be taken for C images of H features, in silence."""
+    maps = torch.rand(2, 24, 24, 24)
+    module = MODULES[name]()
+    with pytest.raises(InvalidInput, match=r"one image \(C, H, W\) or features \(B, n, d\)"):
+        module(maps[0])
+    expected = module(maps)[0]
+    module.layout = "nchw"
+    assert _close(module(maps[0]), expected)
+    assert _close(_of_features(name)(maps[0].flatten(1).T), expected)
 
 
 @each_module
 def test_modules_give_what_describe_gives(name: str) -> None:
     X = torch.rand(3, 30, 24)
-    module = MODULES[name]()
+    module = _of_features(name)
     descriptor = {"sum": "sum", "sk": "sketched-democratic", "po": "power"}
     kind = next((d for start, d in descriptor.items() if name.startswith(start)), "democratic")
     options = {"p": module.p} if kind == "power" else {"k": 64}
@@ -384,20 +409,20 @@ def test_exported_programs_take_any_number_of_images() -> None:
 @each_module
 def test_any_scale_gives_the_same(name: str) -> None:
     X = torch.rand(1, 30, 24)
-    module = MODULES[name]()
+    module = _of_features(name)
     for scale in (1e-20, 1e20):
         assert _close(module(X * scale), module(X))
 
 
 def test_half_networks_name_the_dtype_they_want() -> None:
     network = torch.nn.Sequential(SecondOrderPool(dtype=torch.bfloat16), torch.nn.Linear(36, 2))
-    assert network.bfloat16()(torch.rand(1, 5, 6).bfloat16()).dtype == torch.bfloat16
+    assert network.bfloat16()(torch.rand(1, 6, 5, 1).bfloat16()).dtype == torch.bfloat16
     assert "dtype=torch.bfloat16" in repr(network)
 
 
 def test_jacobians() -> None:
     def first(x: Tensor) -> Tensor:
-        return GammaDemocraticPool(route="matrix-free")(x)[0, :3]
+        return GammaDemocraticPool(route="matrix-free", layout="nd")(x)[0, :3]
 
     x = torch.rand(1, 140, 3, requires_grad=True)
     (expected,) = torch.autograd.grad(first(x)[1], x)
@@ -448,7 +473,7 @@ def test_state_and_description(name: str) -> None:
         assert {"h1", "h2", "s1", "s2"} <= set(module.state_dict())
         other = SketchedDemocraticPool(24, k=64, seed=1)
         other.load_state_dict(module.state_dict())
-        X = torch.rand(1, 9, 24)
+        X = torch.rand(1, 24, 3, 3)
         assert torch.equal(other(X), SketchedDemocraticPool(24, k=64)(X))
         assert "seed=0" in repr(other)
         with pytest.raises(InvalidInput, match="k=64, this module k=32"):
@@ -458,8 +483,8 @@ def test_state_and_description(name: str) -> None:
 def test_zero_rows_are_ignored() -> None:
     X = torch.rand(2, 10, 24)
     padded = torch.cat([X, torch.zeros(2, 3, 24)], dim=1)
-    for make in MODULES.values():
-        assert _close(make()(padded), make()(X))
+    for name in MODULES:
+        assert _close(_of_features(name)(padded), _of_features(name)(X))
 
 
 def test_wrong_settings() -> None:
@@ -470,7 +495,8 @@ def test_wrong_settings() -> None:
         (lambda: MatrixPowerPool(0.3, route="polar"), "p = 0.5 only"),
         (lambda: MatrixPowerPool(route="dense"), "route must be one of"),
         (lambda: SketchedDemocraticPool(24, sketch="x"), "sketch must be auto"),
-        (lambda: SketchedDemocraticPool(24)(torch.rand(1, 5, 8)), "24 channels"),
+        (lambda: SketchedDemocraticPool(24)(torch.rand(1, 8, 5, 1)), "24 channels"),
+        (lambda: SecondOrderPool(layout="nhwc"), "layout must be None, 'nchw' or 'nd'"),
         (lambda: SketchedDemocraticPool(24.0), "channels must be a whole number"),
         (lambda: SecondOrderPool()(torch.ones(1, 5, 8, dtype=torch.uint8)), "floating-point"),
         (lambda: SecondOrderPool()(np.ones((1, 5, 8))), "must be a tensor"),
@@ -491,6 +517,7 @@ def test_real_features_give_finite_gradients(name: str) -> None:
         "sketched by fft": lambda: SketchedDemocraticPool(d, sketch="fft"),
     }
     module = makers.get(name, MODULES[name])()
+    module.layout = "nd"
     y, gradient = _gradient(module, X)
     assert torch.isfinite(y).all()
     assert torch.isfinite(gradient).all()

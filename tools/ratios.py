@@ -190,7 +190,7 @@ def torch_memories() -> list[Memory]:
     long = torch.rand(1, 12544, 64, requires_grad=True)
 
     def forward_and_backward(T: int) -> Call:
-        pool = GammaDemocraticPool(iterations=T, route="matrix-free")
+        pool = GammaDemocraticPool(iterations=T, route="matrix-free", layout="nd")
 
         def step() -> None:
             long.grad = None

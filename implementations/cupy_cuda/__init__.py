@@ -51,7 +51,7 @@ def _not_executed(route: Route) -> str:
 def _probe(device: str) -> Probe:
     if device == "ptx":
         packages = ("cuda-bindings", "nvidia-cuda-nvrtc", "cuda-pathfinder")
-        versions = probing.installed(packages, "pip install 'demopool[gpu-proof]'")
+        versions = probing.installed(packages, "pip install '.[gpu-proof]' (in a clone)")
         return versions if isinstance(versions, Probe) else probing.from_ptx(versions)
     # CuPy is one library under many names: cupy, cupy-cuda12x, cupy-cuda13x, ...
     found = {
@@ -60,7 +60,7 @@ def _probe(device: str) -> Probe:
         if (name := (there.metadata["Name"] or "").lower()).startswith("cupy")
     }
     if not found:
-        install = "pip install 'demopool[cuda13]'"
+        install = "pip install '.[cuda13]' (in a clone)"
         return Probe(State.UNAVAILABLE, reason="cupy is not installed", install=install)
     return probing.on_gpu(found)
 

@@ -25,7 +25,7 @@ _CAPABILITIES = tuple(
 
 def _probe(device: str) -> Probe:
     versions = probing.installed(
-        ("numba", "llvmlite", "numpy", "scipy"), "pip install 'demopool[numba]'"
+        ("numba", "llvmlite", "numpy", "scipy"), "pip install '.[numba]' (in a clone)"
     )
     return versions if isinstance(versions, Probe) else probing.on_cpu(versions)
 

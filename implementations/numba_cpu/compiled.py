@@ -8,17 +8,20 @@ threads here sleep when they have nothing to do, any number of callers may share
 takes a fraction of the time.
 
 Compiled code is kept on disk: in ``NUMBA_CACHE_DIR`` if that is set, else beside these files, else,
-when that folder cannot be written, in the user's cache directory. Numba compiles again when a file
-here changes.
+when that folder cannot be written, in the user's cache directory. Where none of them can be written
+every process compiles for itself, which a warning says. Numba compiles again when a file here
+changes.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numba
@@ -26,13 +29,31 @@ from numba.np.ufunc import parallel
 
 from demopool.measurement.fingerprint import usable_cores
 
-# Sums may be reordered, which vectorises them. NaN, infinities and signs keep their meaning.
-kernel = numba.njit(
-    cache=True,
-    nogil=True,
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "arcp", "nsz"},
-)
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled when first called. Sums may be reordered, which vectorises them; NaN, infinities and
+    signs keep their meaning."""
+    options: dict[str, Any] = {
+        "error_model": "numpy",
+        "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+    }
+    compiled: Callable[..., Any]
+    try:
+        compiled = numba.njit(function, cache=True, nogil=True, **options)
+    except RuntimeError:  # no folder for it can be written
+        _say_that_nothing_is_kept()
+        compiled = numba.njit(function, nogil=True, **options)
+    return compiled
+
+
+@cache
+def _say_that_nothing_is_kept() -> None:
+    warnings.warn(
+        "numba:cpu compiles anew in every process, because no folder for compiled code can be "
+        "written; set NUMBA_CACHE_DIR to one that can.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def threads() -> int:
@@ -73,7 +94,7 @@ def spread(
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-_lock = Lock()
+_lock = RLock()  # a signal handler may come while it is held
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
@@ -86,7 +107,7 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 def _after_fork() -> None:
     """A child has none of its parent's threads, nor anybody to release the lock."""
     global _lock
-    _lock = Lock()
+    _lock = RLock()
     _pools.clear()
 
 

@@ -14,8 +14,8 @@ from demopool.contract import Capability, Implementation, Probe, Specification
 from demopool.routes import ROUTES, Route
 
 _INSTALL = {
-    "cuda": "pip install 'demopool[cuda13]'",
-    "ptx": "pip install 'demopool[gpu-proof]'",
+    "cuda": "pip install '.[cuda13]' (in a clone)",
+    "ptx": "pip install '.[gpu-proof]' (in a clone)",
 }
 _HERE = {
     *(("weights", "dense"), ("weights", "matrix-free"), ("pool", "direct")),

@@ -26,7 +26,7 @@ _CAPABILITIES = tuple(
 
 
 def _probe(device: str) -> Probe:
-    versions = probing.installed(("numpy", "scipy"), "pip install demopool")
+    versions = probing.installed(("numpy", "scipy"), "pip install . (in a clone)")
     return versions if isinstance(versions, Probe) else probing.on_cpu(versions)
 
 

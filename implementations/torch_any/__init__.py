@@ -27,7 +27,7 @@ _CAPABILITIES = tuple(
 
 def _probe(device: str) -> Probe:
     """Without importing torch."""
-    versions = probing.installed(("torch",), "pip install 'demopool[torch]'")
+    versions = probing.installed(("torch",), "pip install '.[torch]' (in a clone)")
     if isinstance(versions, Probe):
         return versions
     if device == "cpu":

@@ -36,6 +36,11 @@ class TorchImplementation(Implementation):
         if not isinstance(array, Tensor) or array.device.type != self.device:
             return None
         dtype = str(array.dtype).removeprefix("torch.")
+        if array.is_nested:  # which has no shape
+            return ArrayFacts((), f"a nested tensor of {dtype}", str(array.device))
+        if array.layout is not torch.strided:
+            layout = str(array.layout).strip("_").removeprefix("torch.").strip("_")
+            dtype = f"a {layout} tensor of {dtype}"
         return ArrayFacts(tuple(array.shape), dtype, str(array.device))
 
     def asarray(self, array: NDArray[Any]) -> Tensor:

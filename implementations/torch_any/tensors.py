@@ -7,6 +7,7 @@ sees one graph. A GPU waits for the host only inside torch's own eigh and svd.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -28,16 +29,23 @@ _WORK_BYTES = 24 * 2**20
 _LARGEST_EXPONENT = {torch.float32: 120, torch.float64: 1000}
 
 
+def without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Autocast would turn products to half precision; a device that only has shapes has none."""
+    if not torch.amp.is_autocast_available(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)
+
+
 def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without autocast, which would turn the products inside to half precision."""
+    """The function, without autocast."""
 
     @wraps(function)
-    def without_autocast(*arguments: Any, **options: Any) -> Any:
+    def called(*arguments: Any, **options: Any) -> Any:
         devices = [a.device.type for a in arguments if isinstance(a, Tensor)]
-        with torch.autocast(devices[0] if devices else "cpu", enabled=False):
+        with without_autocast(devices[0] if devices else "cpu"):
             return function(*arguments, **options)
 
-    return without_autocast
+    return called
 
 
 def working(X: Tensor) -> Tensor:
@@ -110,9 +118,11 @@ def in_place_on_cpu(X: Tensor) -> bool:
 
 
 def is_plain(X: Tensor) -> bool:
-    """Neither a tensor that a compiler looks at, nor one that only has a shape, nor one that vmap
-    or grad has wrapped."""
+    """Neither a tensor that a compiler or ``torch.jit.trace`` looks at, nor one that only has a
+    shape, nor one that vmap or grad has wrapped."""
     if torch.compiler.is_compiling() or type(X) is not Tensor:
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(X)
 

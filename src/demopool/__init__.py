@@ -9,18 +9,22 @@
 library on its own arrays; ``reference`` is the method in plain NumPy, to read and to compare with.
 """
 
+import importlib
 from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from . import reference, results
-from .auto import explain
-from .cases import Case
-from .choosing import choose
-from .conformance import check
-from .description import describe
-from .errors import BackendUnavailable, DemopoolError, InvalidInput, Unsupported
-from .hashing import Hashes, hashes
-from .listing import backends
-from .operations import Operations, backend
+if TYPE_CHECKING:
+    from . import reference, results
+    from .auto import explain
+    from .cases import Case
+    from .choosing import choose
+    from .conformance import check
+    from .description import describe
+    from .errors import BackendUnavailable, DemopoolError, InvalidInput, Unsupported
+    from .hashing import Hashes, hashes
+    from .listing import backends
+    from .operations import Operations, backend
 
 __version__ = version("demopool")
 
@@ -43,3 +47,36 @@ __all__ = [
     "reference",
     "results",
 ]
+
+_HOMES = {
+    "BackendUnavailable": "errors",
+    "Case": "cases",
+    "DemopoolError": "errors",
+    "Hashes": "hashing",
+    "InvalidInput": "errors",
+    "Operations": "operations",
+    "Unsupported": "errors",
+    "backend": "operations",
+    "backends": "listing",
+    "check": "conformance",
+    "choose": "choosing",
+    "describe": "description",
+    "explain": "auto",
+    "hashes": "hashing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first used: the command line must be reached before its libraries are loaded,
+    or Ctrl-C in the meantime is a traceback. Other names are those of modules."""
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,6 +1,19 @@
 """``python -m demopool`` is ``demopool``."""
 
-from .commands import main
+import sys
+
+EXIT_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Libraries are imported here, so that Ctrl-C meanwhile is no traceback either."""
+    try:
+        from .commands import main as run
+    except KeyboardInterrupt:
+        print("demopool: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product, zip_longest
-from math import isfinite, isnan
+from math import isfinite, isnan, prod
 from pathlib import Path
 from typing import Any
 
 from .errors import InvalidInput
+from .files import read_text
 from .vocabulary import DESCRIPTORS, OPERATIONS
 
 CONFIGURATION = "asv.conf.json"
@@ -39,7 +40,13 @@ _BROKEN = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError),
     *(OverflowError, OSError, RecursionError),
 )
-_LATEST = datetime(2262, 1, 1, tzinfo=UTC)  # pandas counts nanoseconds
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_MOST_CELLS = 1_000_000
+"""Of one benchmark. A few short lists of parameters have a product that fills any memory."""
+_LONGEST_LITERAL = 1_000
+"""A parameter with a longer repr stays text."""
+_SMALLEST, _LARGEST = 1e-30, 1e30
+"""What is measured lies between: no ratio of two such values leaves the range of numbers."""
 
 Row = dict[str, Any]
 Cell = tuple[str, Any, Any]
@@ -51,11 +58,20 @@ def project_folder(start: Path) -> Path | None:
 
 
 def results_folder(project: Path) -> Path:
-    """Where a project's asv.conf.json puts results."""
+    """Where a project's asv.conf.json puts results: inside its folder, or it is not believed.
+
+    Somebody else's could name the whole disk.
+    """
     # asv allows comments in it, so it is not always JSON.
-    text = re.sub(r"^\s*//.*$", "", _text(project / CONFIGURATION), flags=re.MULTILINE)
+    text = re.sub(r"^\s*//.*$", "", read_text(project / CONFIGURATION), flags=re.MULTILINE)
     named = re.search(r'"results_dir"\s*:\s*"([^"]+)"', text)
-    return project / (named[1] if named else "results")
+    folder = project / (named[1] if named else "results")
+    if not folder.resolve().is_relative_to(project.resolve()):
+        raise InvalidInput(
+            f"{project / CONFIGURATION} has results_dir {str(folder)!r}, which is outside its own "
+            "folder; name that folder itself if its results are wanted."
+        )
+    return folder
 
 
 def known_benchmarks(file: Path) -> dict[str, Any] | None:
@@ -92,7 +108,7 @@ def notes(file: Path) -> Notes:
     """The last line about a cell counts; half a line, as a crash leaves it, is passed over."""
     cells: dict[Cell, tuple[int, Mapping[str, Any]]] = {}
     fingerprints = []
-    for number, line in enumerate(_text(file).splitlines() if file.is_file() else ()):
+    for number, line in enumerate(read_text(file).splitlines() if file.is_file() else ()):
         try:
             note = json.loads(line)
             if note["schema"] != NOTE_SCHEMA:
@@ -101,7 +117,7 @@ def notes(file: Path) -> Notes:
                 fingerprints.append((_moment(note["measured_at"]), str(note["key"])))
             elif note["kind"] in ("skip", "failure"):
                 cells[note["benchmark"], note["candidate"], note["case"]] = (number, note)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
     return Notes(cells, tuple(fingerprints))
 
@@ -148,11 +164,13 @@ def _is_stale(name: str, entry: Row, known: Mapping[str, Any] | None) -> bool:
 
 def _common(stored: Row, file: Path) -> Row:
     """What all cells of a file share."""
-    environment = stored["env_name"]
+    environment, commit = stored["env_name"], stored["commit_hash"]
+    if not _COMMIT.fullmatch(commit):
+        raise ValueError(f"{commit!r} is no hash of a commit")
     return {
         "source": "asv",
         "machine": stored["params"].get("machine") or file.parent.name,
-        "commit": stored["commit_hash"],
+        "commit": commit,
         "commit_date": _from_milliseconds(stored["date"]),
         "environment": environment,
         "python": stored["python"],
@@ -173,7 +191,11 @@ def _threads(variables: Mapping[str, str], environment: str) -> int | None:
 
 def _cells(name: str, entry: Row, known: Row | None, beside: Notes) -> Iterator[Row]:
     """One row per combination of parameters, in the order of their product."""
-    combinations = list(product(*entry["params"] or []))
+    parameters = entry["params"] or []
+    count = prod(len(values) for values in parameters)
+    if not 0 < count <= _MOST_CELLS:
+        raise ValueError(f"{name} has {count} combinations of parameters")
+    combinations = list(product(*parameters))
     names = _parameter_names(known, len(combinations[0]))
     results = entry["result"]
     if results is None:
@@ -242,7 +264,7 @@ def _outcome(value: Any, note: Mapping[str, Any] | None) -> Row:
             return {"state": "not run"}
         return {"state": "failed" if failed_note else "skipped", **told}
     if value is not None:
-        return {"state": "failed", "reason": f"the value is {value!r}, not a finite number"}
+        return {"state": "failed", "reason": f"the value is {value!r}, which nothing measures"}
     return {"state": "failed", **(told if failed_note else {"reason": _NO_REASON})}
 
 
@@ -261,24 +283,26 @@ def _statistics(entry: Row, place: int, value: float) -> Row:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    """Something that can have been measured."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return False
+    return value == 0 or _SMALLEST <= abs(value) <= _LARGEST
 
 
 def _literal(text: str) -> Any:
     """A parameter from its repr; one that is no literal (a function, a class) stays text."""
+    if len(text) > _LONGEST_LITERAL:
+        return text
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
 
 
 def _from_milliseconds(stamp: float | None) -> datetime | None:
     if stamp is None:
         return None
-    moment = datetime.fromtimestamp(stamp / 1000, UTC)
-    if moment >= _LATEST:
-        raise ValueError(f"{moment} is no date of a measurement")
-    return moment
+    return datetime.fromtimestamp(stamp / 1000, UTC)
 
 
 def _moment(text: str) -> datetime:
@@ -286,16 +310,9 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        raise InvalidInput(f"{file} cannot be read: {problem.strerror}.") from None
-
-
 def _object(file: Path, what: str) -> Row:
     try:
-        parsed = json.loads(_text(file))
+        parsed = json.loads(read_text(file))
     except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"{file} cannot be read: it is not JSON ({problem}).") from None
     if not isinstance(parsed, dict):

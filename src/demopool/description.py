@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from .hashing import Hashes, hashes
 from .operations import Operations
 from .operations import backend as operations_of
 from .parameters import validated
-from .vocabulary import DTYPES, HALF_DTYPES, result_dtype
+from .vocabulary import HALF_DTYPES, result_dtype
 
 SAFE_EXPONENT = 20
 """Features of up to 2**20, and down to 2**-20, need no scaling in any dtype of the work."""
@@ -33,7 +34,7 @@ def describe(
     seed: int = 0,
     order: int = 2,
     layout: str | None = None,
-    zero_rows: str = "error",
+    zero_rows: str = "warn",
     normalize: str = "signed-sqrt-l2",
     backend: str = "auto",
     route: str = "auto",
@@ -50,8 +51,9 @@ def describe(
     p           exponent (power)
     k, seed     length of the sketch, and which hashes (sketched)
     order       2, or 1 for first-order ``sum`` and ``democratic``
-    layout      ``"nd"`` (any leading axes), ``"nchw"``, ``"nhwc"``
-    zero_rows   ``"error"`` or ``"ignore"`` (weight 0), for democratic descriptors
+    layout      ``"nd"`` (any leading axes), ``"nchw"`` or ``"nhwc"`` (one image or many)
+    zero_rows   ``"warn"`` (once), ``"ignore"`` or ``"error"``, for democratic descriptors: a row of
+                zeros has weight 0, and the descriptor is that of the other rows
     normalize   ``"signed-sqrt-l2"``, ``"l2"`` or ``"none"``
     backend     ``"auto"`` or a name from ``demopool.backends()``
     route       ``"auto"`` or a route such as ``"dense"``, ``"gram+moment"``
@@ -76,6 +78,7 @@ def describe(
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
 
     X, home = _array(X)
+    home.check_kind(X)
     features = _as_rows(X, layout)
     if "auto" in (backend, *chosen.values()):
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
@@ -89,19 +92,18 @@ def describe(
     if ops is not home:
         features = ops.asarray(home.to_numpy(features))
     facts = ops.inspect_features(features)
-    if facts.dtype in DTYPES:
-        work = result_dtype(dtype or facts.dtype)
-        if check and 0 not in facts.shape:
-            magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
-            _check_values(magnitudes, zero_rows if descriptor.endswith("democratic") else "ignore")
-            if normalize == "none":
-                _check_range(magnitudes, facts.shape[-2:], work)
-            else:
-                features = _into_range(ops, features, magnitudes, work)
-            if descriptor.endswith("democratic") and gamma < 1 and iterations > 0:
-                _check_faint(magnitudes, work, order)
-        if dtype is not None:
-            features = ops.implementation.cast(features, work)
+    work = result_dtype(dtype or facts.dtype)
+    if check and 0 not in facts.shape:
+        magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
+        _check_values(magnitudes, zero_rows if descriptor.endswith("democratic") else "ignore")
+        if normalize == "none":
+            _check_range(magnitudes, facts.shape[-2:], work)
+        else:
+            features = _into_range(ops, features, magnitudes, work)
+        if descriptor.endswith("democratic") and gamma < 1 and iterations > 0:
+            _check_faint(magnitudes, work, order)
+    if dtype is not None:
+        features = ops.implementation.cast(features, work)
 
     sketching: Hashes | None = None
     if descriptor.startswith("sketched-"):
@@ -125,7 +127,7 @@ def _picked(
 ) -> tuple[str, str]:
     """What auto takes for these features. What is wrong with them is said later, in one place."""
     facts = home.implementation.inspect(features)
-    if facts is None or len(facts.shape) < 2 or 0 in facts.shape or facts.dtype not in DTYPES:
+    if facts is None or len(facts.shape) < 2 or 0 in facts.shape:
         return backend, route
     *batch, n, d = facts.shape
     data = "host" if home.name.endswith(":cpu") else "device"
@@ -188,13 +190,13 @@ def _as_rows(X: Any, layout: str | None) -> Any:
     """``(..., n, d)`` from any layout; more than three axes are never guessed at."""
     shape = tuple(X.shape)
     if layout in ("nchw", "nhwc"):
-        if len(shape) != 4:
-            raise InvalidInput(f"X must have four axes for layout={layout!r}; got shape {shape}.")
+        if len(shape) not in (3, 4):
+            axes = "(C, H, W) or (B, C, H, W)" if layout == "nchw" else "(H, W, C) or (B, H, W, C)"
+            raise InvalidInput(f"X must be {axes} for layout={layout!r}; got shape {shape}.")
+        *batch, first, second, third = shape
         if layout == "nchw":
-            batch, channels, height, width = shape
-            return X.reshape((batch, channels, height * width)).swapaxes(-1, -2)
-        batch, height, width, channels = shape
-        return X.reshape((batch, height * width, channels))
+            return X.reshape((*batch, first, second * third)).swapaxes(-1, -2)
+        return X.reshape((*batch, first * second, third))
     if layout is None and len(shape) not in (2, 3):
         raise InvalidInput(
             f"X must be (n, d) or (B, n, d) unless layout is given "
@@ -214,6 +216,24 @@ def _check_values(magnitudes: NDArray[Any], zero_rows: str) -> None:
             f"X has a row of zeros ({_row(zero)}), which has no democratic weight; "
             'zero_rows="ignore" gives it weight 0.'
         )
+    if zero_rows == "warn" and zero.any():
+        _warn_of_zero_rows(_row(zero))
+
+
+_warned: set[str] = set()
+
+
+def _warn_of_zero_rows(where: str) -> None:
+    """Once in a process: networks give such rows, in every batch, and the descriptor is right."""
+    if _warned:
+        return
+    _warned.add(where)
+    warnings.warn(
+        f"X has a row of zeros ({where}); such rows get weight 0, as if they were not there. "
+        'zero_rows="ignore" says that this is known, zero_rows="error" refuses them.',
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def _check_range(magnitudes: NDArray[Any], n_and_d: tuple[int, ...], work: str) -> None:

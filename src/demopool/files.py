@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all; reading files that may be a stranger's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,32 @@ import tempfile
 from pathlib import Path
 
 from .errors import InvalidInput
+
+LARGEST = 128_000_000
+"""Bytes of a file of results; a million cells of asv's take less."""
+
+
+def read_text(path: Path) -> str:
+    """A regular file of UTF-8 of at most ``LARGEST`` bytes; anything else is a sentence.
+
+    Opened without waiting: a fifo has no end, and nobody may ever write into it.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise InvalidInput(f"{path} cannot be read: it is not a regular file.")
+        try:
+            # One more than allowed: what the size says need not be what comes.
+            content = file.read(LARGEST + 1)
+        except OSError as problem:
+            raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    if len(content) > LARGEST:
+        raise InvalidInput(f"{path} cannot be read: it has more than {LARGEST // 10**6} MB.")
+    return content.decode("utf-8", errors="replace")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -190,7 +190,13 @@ class Operations:
 
     def asarray(self, array: Any) -> Any:
         """A NumPy array as this backend's, on its device; a view where the library can."""
-        return self.implementation.asarray(array)
+        try:
+            return self.implementation.asarray(array)
+        except TypeError:
+            given = getattr(array, "dtype", type(array).__name__)
+            raise InvalidInput(
+                f"array must be of a dtype that {self.name} has; got {given}, convert it first."
+            ) from None
 
     def to_numpy(self, array: Any) -> NDArray[Any]:
         """This backend's array as NumPy."""
@@ -221,6 +227,7 @@ class Operations:
     # --- checks ---
 
     def _facts(self, array: Any, name: str) -> ArrayFacts:
+        """Of an array of floating-point numbers; any other is an error."""
         facts = self.implementation.inspect(array)
         if facts is None:
             where = registry.owner(array)
@@ -228,7 +235,16 @@ class Operations:
             raise InvalidInput(
                 f"{name} must be an array of {self.name} (asarray makes one); got {given}."
             )
+        if facts.dtype not in DTYPES:
+            raise InvalidInput(
+                f"{name} must be a dense array of {', '.join(DTYPES[:-1])} or {DTYPES[-1]}; "
+                f"got {facts.dtype}, convert it first."
+            )
         return facts
+
+    def check_kind(self, X: Any, name: str = "X") -> None:
+        """Whether it can be worked with, whatever its shape."""
+        self._facts(X, name)
 
     def inspect_features(self, X: Any, name: str = "X", shape: str = "(..., n, d)") -> ArrayFacts:
         """Shape, dtype and device of features; anything that is not ``(..., n, d)`` is an error."""
@@ -276,11 +292,6 @@ class Operations:
     def _support(
         self, operation: str, route: str, facts: ArrayFacts, order: int = 2, p: float | None = None
     ) -> None:
-        if facts.dtype not in DTYPES:
-            raise InvalidInput(
-                f"{operation} takes floating-point arrays ({', '.join(DTYPES)}); "
-                f"got {facts.dtype}, convert it first."
-            )
         n, d = facts.shape[-2:] if len(facts.shape) > 1 else (None, None)
         supported = capabilities.supports(
             self.name, operation, route=route, dtype=facts.dtype, order=order, sizes=Sizes(n, d, p)

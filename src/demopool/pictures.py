@@ -17,9 +17,22 @@ COLOURS = (
 
 def png(figure: Any) -> bytes:
     """A Matplotlib figure as the content of a PNG file."""
+    _without_formulas(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def _without_formulas(figure: Any) -> None:
+    """Names from files of results are no TeX, which would be set, or fail to be, between dollars.
+
+    Labels of ticks are made while drawing, by Matplotlib itself.
+    """
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if "\\mathdefault" not in text.get_text():
+            text.set_parse_math(False)
 
 
 def save(figure: Any, path: Path) -> None:

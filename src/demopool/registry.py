@@ -3,17 +3,19 @@
 Asking is cheap and lazy: no backend library is imported and no device context is created until an
 operation is wanted. Other distributions add backends through the entry-point group
 ``demopool.backends``: the entry is named after the library and its value is a
-:class:`~demopool.contract.Specification`.
+:class:`~demopool.contract.Specification`. Code of an installed plug-in runs when backends are
+listed; whatever it raises is its state, and what it prints goes to standard error.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from threading import Lock
+from threading import RLock, local
 from typing import Any
 
 from .contract import (
@@ -69,9 +71,12 @@ def probe(backend: str) -> Probe:
     if listed.specification is None:
         return Probe(listed.state, reason=listed.reason)
     try:
-        return listed.specification.probe(backend.partition(":")[2])
-    except Exception as problem:
-        return Probe(State.ERROR, reason=f"its probe raised {type(problem).__name__}: {problem}")
+        with _printing_to_stderr:
+            return listed.specification.probe(backend.partition(":")[2])
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # a plug-in's sys.exit too
+        return Probe(State.ERROR, reason=f"its probe raised {_told(problem)}")
 
 
 def available() -> tuple[str, ...]:
@@ -97,14 +102,33 @@ def demand(backend: str) -> None:
 
 
 def implementation(backend: str) -> Implementation:
-    """The loaded implementation of a usable backend; loaded once, also from several threads."""
+    """The loaded implementation of a usable backend; one for all threads.
+
+    No lock is held: the import system has its own, which see a deadlock coming. Threads that come
+    at once may each load it, which costs little once the library is imported, and keep the first.
+    """
+    found = _loaded.get(backend)
+    if found is not None:
+        return found
     demand(backend)
-    with _loading:
-        try:
-            return _load(backend)
-        except Exception as problem:
-            reason = f"loading it raised {type(problem).__name__}: {problem}"
-            raise BackendUnavailable(backend, reason) from problem
+    listed = entry(backend)
+    assert listed.specification is not None, "demand() let an absent backend through"
+    under_way: set[str] = _this_thread.__dict__.setdefault("loading", set())
+    if backend in under_way:
+        # A signal handler, or something its own import runs: half a library would be met.
+        reason = "it is being loaded, and this call comes from within; call again afterwards"
+        raise BackendUnavailable(backend, reason)
+    under_way.add(backend)
+    try:
+        with _printing_to_stderr:
+            made = listed.specification.load(backend.partition(":")[2])
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        raise BackendUnavailable(backend, f"loading it raised {_told(problem)}") from problem
+    finally:
+        under_way.discard(backend)
+    return _loaded.setdefault(backend, made)
 
 
 def owner(array: Any) -> str | None:
@@ -113,21 +137,44 @@ def owner(array: Any) -> str | None:
         if listed.specification is not None:
             try:
                 device = listed.specification.recognise(array)
-            except Exception:  # somebody's plug-in does not know this kind of array
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # somebody's plug-in does not know this kind of array
                 continue
             if device is not None and name == f"{listed.specification.library}:{device}":
                 return name
     return None
 
 
-_loading = Lock()
+_loaded: dict[str, Implementation] = {}
+_this_thread = local()
 
 
-@cache
-def _load(backend: str) -> Implementation:
-    listed = entry(backend)
-    assert listed.specification is not None, "demand() let an absent backend through"
-    return listed.specification.load(backend.partition(":")[2])
+class _Redirected:
+    """``contextlib.redirect_stdout`` for several threads: the last to leave puts it back."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.kept = RLock(), 0, sys.stdout
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.kept, sys.stdout = sys.stdout, sys.stderr
+            self.inside += 1
+
+    def __exit__(self, *problem: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                sys.stdout = self.kept
+
+
+_printing_to_stderr = _Redirected()
+"""While code of a plug-in may run, whose words must not get into our output."""
+
+
+def _told(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {problem}"
 
 
 @cache
@@ -151,7 +198,8 @@ def _entries() -> dict[str, Entry]:
 def _plugin(point: EntryPoint) -> dict[str, Entry]:
     """A plug-in's backends. One that cannot be read is listed with the reason, never a crash."""
     try:
-        loaded = point.load()
+        with _printing_to_stderr:
+            loaded = point.load()
         if not isinstance(loaded, Specification):
             raise TypeError(f"{point.value} is not a demopool.contract.Specification")
         if loaded.contract != CONTRACT_VERSION:
@@ -165,5 +213,10 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
             if (row.operation, row.route) not in known:
                 raise TypeError(f"there is no route {row.route} of an operation {row.operation}")
         return {f"{loaded.library}:{device}": Entry(loaded) for device in loaded.devices}
-    except Exception as problem:
-        return {f"{point.name}:unknown": Entry(None, f"its plug-in failed: {problem}", State.ERROR)}
+    except KeyboardInterrupt:
+        raise
+    except TypeError as problem:
+        reason = str(problem)
+    except BaseException as problem:
+        reason = _told(problem)
+    return {f"{point.name}:unknown": Entry(None, f"its plug-in failed: {reason}", State.ERROR)}

@@ -51,6 +51,11 @@ COLUMNS = {
 }
 """Of the table, in order, with their dtypes."""
 
+_LONGEST = 10_000
+"""Characters of a cell."""
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
+"""pandas counts nanoseconds from the first, up to a little more than the second."""
+
 _UNITS = {"_s": "seconds", "_bytes": "bytes", "error": "relative error"}
 _NOT_TRIED = (State.UNAVAILABLE, State.UNSUPPORTED)
 
@@ -112,18 +117,18 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
                 found, left_out = _read_samples(file, by_name), 0
             else:
                 found, left_out = _read_asv(file, known)
+            rows += [_checked({**row, "file": str(file)}, file) for row in found]
         except InvalidInput as problem:
             if by_name:
                 raise
             if str(problem) not in unreadable:
                 unreadable.append(str(problem))
             continue
-        rows += [{**row, "file": str(file)} for row in found]
         stale += left_out
     # Column by column: an object array becomes each dtype without a guess on the way.
     frame = pandas.DataFrame(
         {
-            name: pandas.Series([_plain(row.get(name)) for row in rows], dtype=object).astype(kind)
+            name: pandas.Series([row[name] for row in rows], dtype=object).astype(kind)
             for name, kind in COLUMNS.items()
         }
     )
@@ -136,14 +141,50 @@ def _pandas() -> Any:
         import pandas
     except ImportError:
         raise DemopoolError(
-            "Reading results needs pandas, which is not installed: pip install 'demopool[report]'"
+            "Reading results needs pandas, which is not installed: "
+            "pip install '.[report]' (in a clone)"
         ) from None
     return pandas
 
 
-def _plain(value: Any) -> Any:
+def _checked(row: Row, file: Path) -> Row:
+    """Every column, of the kind it must have, whatever the file has put there."""
+    try:
+        return {
+            name: None if row.get(name) is None else _CHECKS[kind](row[name])
+            for name, kind in COLUMNS.items()
+        }
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise InvalidInput(f"{file} cannot be read: {problem}.") from None
+
+
+def _text(value: Any) -> str:
     """Parameters of foreign benchmarks can be anything; a column of text holds text."""
-    return value if value is None or isinstance(value, str | int | float | datetime) else str(value)
+    text = str(value)
+    if len(text) > _LONGEST:
+        raise ValueError(f"a text in it has {len(text)} characters, more than {_LONGEST}")
+    # Half of a surrogate pair, which JSON can hold, is no character.
+    return text.encode(errors="replace").decode()
+
+
+def _count(value: Any) -> int:
+    if value != int(value) or not 0 <= value < 2**31:
+        raise ValueError(f"{value!r} is no count")
+    return int(value)
+
+
+def _moment(value: datetime) -> datetime:
+    if not _EARLIEST <= value < _LATEST:
+        raise ValueError(f"{value} is no date of a measurement")
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "string": _text,
+    "Int64": _count,
+    "float64": float,
+    "datetime64[ns, UTC]": _moment,
+}
 
 
 def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, bool]]:
@@ -156,6 +197,8 @@ def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, 
     for path in map(Path, paths):
         if not path.exists():
             raise InvalidInput(f"{path} cannot be read: there is no such file or folder.")
+        if not path.is_file() and not path.is_dir():
+            raise InvalidInput(f"{path} cannot be read: it is not a regular file or a folder.")
         for file in [path] if path.is_file() else _inside(path):
             if file.resolve() not in seen:
                 seen.add(file.resolve())
@@ -163,7 +206,10 @@ def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, 
 
 
 def _default_folders() -> list[Path]:
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        return []
     project = asv_files.project_folder(here)
     kept = here / samples.FOLDER
     return [project] if project else [kept] if kept.is_dir() else []
@@ -186,7 +232,7 @@ def _read_asv(file: Path, known: Known) -> tuple[list[Row], int]:
 def _read_samples(file: Path, by_name: bool) -> list[Row]:
     try:
         found = [_from_sample(sample) for sample in samples.read(file)]
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, AttributeError, OverflowError) as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
     if by_name and not found:
         raise InvalidInput(f"{file} cannot be read: there is no sample in it.")

@@ -17,6 +17,7 @@ from typing import Any
 
 from .cases import Case
 from .errors import InvalidInput
+from .files import read_text
 from .vocabulary import State
 
 SCHEMA = 1
@@ -93,11 +94,7 @@ def append(path: Path, samples: Iterable[Sample]) -> None:
 
 def read(path: Path) -> Iterator[Sample]:
     """The rows of a file in order; those of another schema and broken lines are passed over."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
-    for line in lines:
+    for line in read_text(path).splitlines():
         row = _parsed(line)
         if row is not None:
             yield row
@@ -111,7 +108,7 @@ def _parsed(line: str) -> Sample | None:
         row["case"] = Case(**row["case"])
         known = {field.name for field in fields(Sample)}
         return Sample(**{name: value for name, value in row.items() if name in known})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

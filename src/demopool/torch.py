@@ -1,10 +1,20 @@
 """PyTorch modules: ``from demopool.torch import GammaDemocraticPool``."""
 
-from .torch_modules import (
-    GammaDemocraticPool,
-    MatrixPowerPool,
-    SecondOrderPool,
-    SketchedDemocraticPool,
-)
+from .errors import BackendUnavailable
+
+try:
+    from .torch_modules import (
+        GammaDemocraticPool,
+        MatrixPowerPool,
+        SecondOrderPool,
+        SketchedDemocraticPool,
+    )
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    from .registry import probe
+
+    found = probe("torch:cpu")
+    raise BackendUnavailable("demopool.torch", found.reason, found.install) from None
 
 __all__ = ["GammaDemocraticPool", "MatrixPowerPool", "SecondOrderPool", "SketchedDemocraticPool"]

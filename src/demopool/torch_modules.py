@@ -1,7 +1,10 @@
 """Second-order pooling as PyTorch modules: ``demopool.torch``.
 
-Each takes conv maps ``(B, C, H, W)`` or features ``(B, n, d)`` and gives descriptors ``(B, D)``.
-Rows of zeros, which rectified features can have, are ignored. No value is read back to the host, so
+Each takes conv maps ``(B, C, H, W)`` and gives descriptors ``(B, D)``. Three axes could be one
+image ``(C, H, W)`` or features ``(B, n, d)``: a module made with ``layout="nchw"`` or
+``layout="nd"`` takes them; what has no batch axis gives one descriptor, ``(D,)``. Rows of zeros,
+which rectified features can have, get weight 0, as in ``describe``. No value is read back to the
+host, so
 ``torch.compile(fullgraph=True)`` and ``torch.export`` see one graph; only torch's own eigh and svd,
 in matrix powers by these routes, make a GPU wait.
 Half precision, given or by autocast, is worked in float32 and gives float32, unless ``dtype`` says
@@ -11,12 +14,14 @@ otherwise (``dtype=torch.float16`` inside a network that was made ``half()``).
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor, nn
 
 from . import profiles
-from .errors import InvalidInput
+from .errors import InvalidInput, Unsupported
 from .hashing import VERSION, hashes
 from .implementations.torch_any import tensors, weights
 from .implementations.torch_any.implementation import KERNELS
@@ -26,6 +31,11 @@ from .parameters import validated
 
 import torch  # isort: skip
 
+_exporting: Any = None
+with suppress(ImportError):
+    # Private, but Dynamo, to which the exporter falls back, takes the public question for False.
+    _exporting = import_module("torch.onnx._internal.exporter._flags")
+
 BACKWARD = ("unrolled", "implicit")
 
 
@@ -34,17 +44,23 @@ class _Pooling(nn.Module):
 
     normalize: str
     dtype: torch.dtype | None
+    layout: str | None
 
-    def __init__(self, normalize: str, dtype: torch.dtype | None) -> None:
+    def __init__(self, normalize: str, dtype: torch.dtype | None, layout: str | None) -> None:
         super().__init__()
+        if layout not in (None, "nchw", "nd"):
+            raise InvalidInput(f"layout must be None, 'nchw' or 'nd'; got {layout!r}.")
+        self.layout = layout
         self.normalize = validated(normalize=normalize)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise InvalidInput(f"dtype must be a floating-point dtype of torch; got {dtype!r}.")
         self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        X = _rows(x)
-        with torch.autocast(x.device.type, enabled=False):
+        X = _rows(x, self.layout)
+        single = X.dim() == 2
+        X = X.unsqueeze(0) if single else X
+        with tensors.without_autocast(x.device.type):
             X = tensors.working(X)
             if self.normalize != "none":
                 # The scale of an image does not show in the descriptor, but squares might overflow.
@@ -52,13 +68,15 @@ class _Pooling(nn.Module):
             pooled = self.pool(X).flatten(1)
             options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
             result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
+        result = result.squeeze(0) if single else result
         return result if self.dtype is None else result.to(self.dtype)
 
     def pool(self, X: Tensor) -> Tensor:
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        names = [*self._shown(), *(["dtype"] if self.dtype is not None else [])]
+        given = (name for name in ("layout", "dtype") if getattr(self, name) is not None)
+        names = [*self._shown(), *given]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _shown(self) -> tuple[str, ...]:
@@ -69,9 +87,13 @@ class SecondOrderPool(_Pooling):
     """Sum of the outer products of all features, ``D = d * d``."""
 
     def __init__(
-        self, *, normalize: str = "signed-sqrt-l2", dtype: torch.dtype | None = None
+        self,
+        *,
+        normalize: str = "signed-sqrt-l2",
+        dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(normalize, dtype)
+        super().__init__(normalize, dtype, layout)
 
     def pool(self, X: Tensor) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, None, order=2)
@@ -88,8 +110,9 @@ class _Democratic(_Pooling):
         backward: str,
         normalize: str,
         dtype: torch.dtype | None,
+        layout: str | None,
     ) -> None:
-        super().__init__(normalize, dtype)
+        super().__init__(normalize, dtype, layout)
         self.gamma, self.tau, self.iterations = validated(
             gamma=gamma, tau=tau, iterations=iterations
         )
@@ -138,8 +161,9 @@ class GammaDemocraticPool(_Democratic):
         backward: str = "unrolled",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype)
+        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
 
     def pool(self, X: Tensor) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X), order=2)
@@ -171,8 +195,9 @@ class SketchedDemocraticPool(_Democratic):
         backward: str = "unrolled",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype)
+        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
         if sketch not in ("auto", "fft", "moment"):
             raise InvalidInput(f"sketch must be auto, fft or moment; got {sketch!r}.")
         if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
@@ -191,6 +216,13 @@ class SketchedDemocraticPool(_Democratic):
         by_moment, by_fft = d * d * (n / 2 + 400), 20 * n * self.k * math.log2(self.k + 1)
         cheaper = "moment" if by_moment < by_fft else "fft"
         route = self.sketch
+        if _for_onnx():
+            if route == "fft":
+                raise Unsupported(
+                    "a sketch by fft in ONNX",
+                    "torch's exporter has no such complex products; sketch='moment' is exported",
+                )
+            route = "moment"
         if route == "auto":
             route = _auto("pool_sketch", X, cheaper, order=2, k=self.k)
         pooled: Tensor = KERNELS["pool_sketch", route](X, prepared, self.weights(X))
@@ -227,8 +259,9 @@ class MatrixPowerPool(_Pooling):
         route: str = "auto",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(normalize, dtype)
+        super().__init__(normalize, dtype, layout)
         self.p = validated(p=p)
         known = ("auto", "eigh", "gram", "svd", "newton-schulz", "polar")
         if route not in known:
@@ -238,6 +271,11 @@ class MatrixPowerPool(_Pooling):
         self.route = route
 
     def pool(self, X: Tensor) -> Tensor:
+        if _for_onnx():
+            raise Unsupported(
+                "a matrix power in ONNX",
+                "it has no eigen-solver and no SVD, and torch's exporter fails on the other routes",
+            )
         n, d = X.shape[-2:]
         # Not by time: the routes of products only have no exact derivative.
         route = ("gram" if n < d else "eigh") if self.route == "auto" else self.route
@@ -248,16 +286,32 @@ class MatrixPowerPool(_Pooling):
         return ("p", "route", "normalize")
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Features ``(B, n, d)``; conv maps become one feature per position."""
+def _rows(x: Tensor, layout: str | None) -> Tensor:
+    """Features ``(n, d)`` or ``(B, n, d)``; conv maps become one feature per position."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         what = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise InvalidInput(f"x must be a tensor of floating-point numbers; got {what}.")
-    if x.dim() == 4:
-        return x.flatten(2).mT
-    if x.dim() != 3:
-        raise InvalidInput(f"x must be (B, C, H, W) or (B, n, d); got shape {tuple(x.shape)}.")
-    return x
+    axes = x.dim()
+    if layout is None and axes == 3:
+        raise InvalidInput(
+            f"x of shape {tuple(x.shape)} may be one image (C, H, W) or features (B, n, d): make "
+            "the module with layout='nchw' or layout='nd'."
+        )
+    if layout == "nd" and axes in (2, 3):
+        return x
+    if layout != "nd" and axes in (3, 4):
+        return x.flatten(-2).mT
+    wanted = {
+        None: "(B, C, H, W)",
+        "nchw": "(C, H, W) or (B, C, H, W) for layout='nchw'",
+        "nd": "(n, d) or (B, n, d) for layout='nd'",
+    }[layout]
+    raise InvalidInput(f"x must be {wanted}; got shape {tuple(x.shape)}.")
+
+
+def _for_onnx() -> bool:
+    """Whether torch.onnx looks on."""
+    return torch.onnx.is_in_onnx_export() or getattr(_exporting, "_is_onnx_exporting", False)
 
 
 def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:

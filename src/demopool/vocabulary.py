@@ -46,7 +46,7 @@ HALF_DTYPES = ("float16", "bfloat16")
 DTYPES = (*HALF_DTYPES, "float32", "float64")
 LAYOUTS = ("nd", "nchw", "nhwc")
 NORMALIZATIONS = ("signed-sqrt-l2", "l2", "none")
-ZERO_ROWS = ("error", "ignore")
+ZERO_ROWS = ("warn", "ignore", "error")
 
 
 class State(StrEnum):

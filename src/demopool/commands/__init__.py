@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
 from demopool import __version__
+from demopool.__main__ import EXIT_INTERRUPTED
 from demopool.errors import DemopoolError, InvalidInput
 
 from .backends import backends
@@ -14,15 +18,17 @@ from .check import check
 from .choose import choose_command
 from .explain import explain_command
 from .history import history
+from .output import printable
 from .ptx import ptx_command
 from .report import report
+from .streams import prepare, silence
 
-EXIT_WRONG, EXIT_BAD_USE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_WRONG, EXIT_BAD_USE = 1, 2
 
 
 @click.group(
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.version_option(__version__, prog_name="demopool")
 @click.pass_context
@@ -30,14 +36,14 @@ def cli(context: click.Context) -> None:
     """Which implementation of second-order pooling should run on this hardware?
 
     \b
-    demopool choose                  measure, decide, explain: the fastest for a job on this machine
-    demopool explain --n 196 --d 2048    what auto would take, and why
-    demopool backends                what can run here, and how to get the rest
-    demopool check                   is every implementation right? judged by the reference
+    demopool choose           measure, decide, explain: the fastest for a job
+    demopool explain --n 196  what auto would take here, and why
+    demopool backends         what can run here, and how to get the rest
+    demopool check            is every implementation right? by the reference
     demopool check numpy:cpu --operation weights --worst
-    demopool history                 what asv measured over the commits, and what got worse
-    demopool report                  everything that was measured, as one page to look at
-    demopool ptx kernels.cu          a CUDA kernel without a GPU: assembled, run, checked, counted
+    demopool history          what asv measured over commits; what got worse
+    demopool report           everything that was measured, as one page
+    demopool ptx kernels.cu   a CUDA kernel without a GPU: run, checked, counted
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
     payload. Exit codes: 0 fine, 1 something is wrong or a named backend is absent, 2 bad use.
@@ -57,9 +63,11 @@ cli.add_command(report)
 
 def main() -> None:
     """Run, and turn what is raised on purpose into one sentence and an exit code."""
+    prepare()
     try:
-        code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
+        code = _run()
+        sys.stdout.flush()
+    except (click.exceptions.Abort, KeyboardInterrupt):
         _fail("interrupted", EXIT_INTERRUPTED)
     except click.ClickException as problem:
         _fail(problem.format_message(), EXIT_BAD_USE)
@@ -69,11 +77,35 @@ def main() -> None:
         _fail(str(problem), EXIT_WRONG)
     except BrokenPipeError:
         # The reader of our output went away, as `head` does: not an error of ours.
-        sys.stderr.close()
+        silence()
         sys.exit(0)
+    except OSError as problem:
+        _fail(_about(problem), EXIT_WRONG)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(sentence: str, code: int) -> None:
-    click.echo(f"demopool: {sentence}", err=True)
+def _run() -> Any:
+    """As click's own ``main`` does, which makes a failure of a reader that went away."""
+    if "_DEMOPOOL_COMPLETE" in os.environ:
+        return cli.main(prog_name="demopool")
+    try:
+        with cli.make_context("demopool", sys.argv[1:]) as context:
+            return cli.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+
+
+def _about(problem: OSError) -> str:
+    why = problem.strerror or str(problem)
+    if problem.filename is not None:
+        return f"{problem.filename} cannot be read or written: {why}."
+    if isinstance(problem, FileNotFoundError):
+        return "the working directory does not exist any more."
+    return f"the output cannot be written: {why}."
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    with suppress(OSError):
+        click.echo(f"demopool: {printable(sentence)}", err=True)
+    silence()
     sys.exit(code)

@@ -31,7 +31,8 @@ SCHEMA = 1
     "operations",
     multiple=True,
     type=click.Choice(OPERATIONS),
-    help="Only this operation; can be repeated.",
+    metavar="NAME",
+    help=f"Only this operation ({', '.join(OPERATIONS)}); can be repeated.",
 )
 @click.option(
     "--threads",
@@ -65,11 +66,11 @@ def check(
     named backend is absent.
 
     \b
-    demopool check                                       this machine
-    demopool check numpy:cpu --quick                     one backend, half a minute
-    demopool check cupy:ptx numba:ptx                    GPU kernels, from their PTX
-    demopool check cupy:cuda --json --output found.json  to send along when something is wrong
-    demopool check --operation power --worst             the worst case, to run again
+    demopool check                            this machine
+    demopool check numpy:cpu --quick          one backend, half a minute
+    demopool check cupy:ptx numba:ptx         GPU kernels, from their PTX
+    demopool check cupy:cuda --output f.json  to send along when it is wrong
+    demopool check --operation power --worst  the worst case, to run again
     """
     check_writable(output)
     with progress("checking") as report:

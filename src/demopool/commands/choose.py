@@ -37,9 +37,10 @@ SWEEP_BUDGET = 10.0
 @click.option(
     "--descriptor",
     type=click.Choice([*DESCRIPTORS, "all"]),
+    metavar="NAME",
     default="democratic",
     show_default=True,
-    help="What is to be computed.",
+    help=f"What is to be computed: {', '.join(DESCRIPTORS)}, all.",
 )
 @click.option(
     "--case",
@@ -132,7 +133,7 @@ def choose_command(
     what was measured is kept, and the next call goes on from there.
 
     \b
-    demopool choose                                     democratic pooling of 8 VGG-16 images
+    demopool choose                    democratic pooling of 8 VGG-16 images
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
     demopool choose --descriptor all --json
@@ -241,7 +242,7 @@ def _bytes(text: str) -> float:
 @contextmanager
 def _progress(title: str, budget: float) -> Iterator[Report]:
     """A bar over the budget on standard error, gone when done; nothing without a terminal."""
-    errors = Console(stderr=True)
+    errors = console(stderr=True)
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("", total=budget)

@@ -17,7 +17,12 @@ SCHEMA = 1
 
 @click.command(name="explain")
 @click.option(
-    "--descriptor", type=click.Choice(DESCRIPTORS), default="democratic", show_default=True
+    "--descriptor",
+    type=click.Choice(DESCRIPTORS),
+    metavar="NAME",
+    default="democratic",
+    show_default=True,
+    help=f"{', '.join(DESCRIPTORS)}.",
 )
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Images.")
 @click.option("--n", type=click.IntRange(1), default=784, show_default=True, help="Features.")

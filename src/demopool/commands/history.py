@@ -72,14 +72,15 @@ def history(
     Reads what asv has measured: PATH is a folder of results or a result file, of any number of
     machines; without one, the results of the project around the current folder. Steps are
     found over the whole series, against its noise. Of times the lower quartile is followed.
+    Git is asked for the order of commits in the repository around the current folder only.
 
     \b
-    demopool history                                     steps and regressions, if any
-    demopool history --all --case vgg-b1                 every series of one case
-    demopool history --since HEAD~20 --png history.png   a picture of the last commits
+    demopool history                              steps and regressions, if any
+    demopool history --all --case vgg-b1          every series of one case
+    demopool history --since HEAD~20 --png h.png  a picture of the last commits
     demopool history --candidate '^torch:' --measure peak_host_bytes
-    demopool history mine/results yours/results          two machines, joined
-    demopool history --fail-on-regression --json         for a script
+    demopool history mine/results yours/results   two machines, joined
+    demopool history --fail-on-regression --json  for a script
 
     A step counts from a ratio of 1.10 and 50 microseconds or 1 MB on; an error from 3 times on.
     A step that stands out little from the noise is seen a commit or two later, and two or three
@@ -96,14 +97,14 @@ def history(
     if frame.empty:
         where = f" in {', '.join(map(str, paths))}" if paths else " here"
         raise InvalidInput(" ".join([NO_RESULTS.format(where=where), *unreadable]))
-    frame, elsewhere = _on_this_branch(frame, paths, all_branches)
+    frame, elsewhere = _on_this_branch(frame, all_branches)
     frame = _chosen(frame, choices)
     whole, frame = frame, _matching(frame, candidate)
-    git_order = _git_order(paths, list(frame["commit"].unique()))
+    git_order = repository.order(repository.OWN, list(frame["commit"].unique()))
     order = past.commits(frame, git_order)
     lines = past.series(frame, git_order)
     if since is not None:
-        order = _since(since, order, frame, git_order, _repository(paths))
+        order = _since(since, order, frame, git_order)
         lines = past.only(lines, order)
     thresholds = past.Thresholds(ratio=ratio)
     shown = set(lines)
@@ -144,16 +145,11 @@ def history(
     return 1 if fail_on_regression and (is_open or any(one.broke for one in lines)) else 0
 
 
-def _on_this_branch(frame: Any, paths: Sequence[Path], all_branches: bool) -> tuple[Any, int]:
+def _on_this_branch(frame: Any, all_branches: bool) -> tuple[Any, int]:
     """The commits that led to HEAD, where git knows any of them, and how many others there are."""
-    if all_branches:
-        return frame, 0
-    for folder in _repository(paths):
-        line = repository.order(folder, ["HEAD"])
-        mine = frame["commit"].isin(line or [])
-        if mine.any():
-            return frame[mine], int(frame[~mine]["commit"].nunique())
-    return frame, 0
+    line = None if all_branches else repository.order(repository.OWN, ["HEAD"])
+    mine = frame["commit"].isin(line or [])
+    return (frame[mine], int(frame[~mine]["commit"].nunique())) if mine.any() else (frame, 0)
 
 
 def _chosen(frame: Any, choices: dict[str, tuple[str, ...]]) -> Any:
@@ -193,32 +189,14 @@ def _few(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + more if names else "none"
 
 
-def _repository(paths: Sequence[Path]) -> list[Path]:
-    """Where to ask git: beside the results, and here."""
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    return [*folders, Path.cwd()]
-
-
-def _git_order(paths: Sequence[Path], commits: Sequence[str]) -> list[str] | None:
-    for folder in _repository(paths):
-        order = repository.order(folder, commits)
-        if order is not None:
-            return order
-    return None
-
-
 def _since(
-    name: str,
-    order: Sequence[str],
-    frame: Any,
-    git_order: Sequence[str] | None,
-    folders: Sequence[Path],
+    name: str, order: Sequence[str], frame: Any, git_order: Sequence[str] | None
 ) -> list[str]:
     """The commits from this one on; it need not be measured itself if git can place it."""
     measured = [commit for commit in order if len(name) >= 4 and commit.startswith(name)]
     if measured:
         return list(order[order.index(measured[0]) :])
-    commit = next(filter(None, (repository.commit(folder, name) for folder in folders)), None)
+    commit = repository.commit(repository.OWN, name)
     if commit is not None and git_order is not None and commit in git_order:
         later = set(git_order[git_order.index(commit) :])
         return [commit for commit in order if commit in later]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 from demopool import __version__
 from demopool.errors import InvalidInput
@@ -40,18 +42,49 @@ def emit(text: str, output: Path | None = None) -> None:
         write_text(output, text + "\n")
 
 
-def console() -> Console:
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but for tab and new line; ESC is one
+    "\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # lines and directions of text
+)
+
+
+def printable(text: str) -> str:
+    """Without what would command a terminal: escapes, other controls, changes of direction.
+
+    Names in files of results and names of files may hold them, and may be a stranger's.
+    """
+    return _UNPRINTABLE.sub("?", text)
+
+
+class _Screen(Console):
+    """All that is shown leaves through here, so nothing unprintable does."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program with an error."""
+        raise BrokenPipeError
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+
+def console(stderr: bool = False) -> Console:
     """Standard output; rich leaves out colour and drawing where they cannot be shown.
 
     No markup: square brackets are part of pip's extras and of error messages.
     """
-    return Console(highlight=False, markup=False)
+    return _Screen(stderr=stderr, highlight=False, markup=False)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on standard error, gone when done; nothing where there is no terminal."""
-    errors = Console(stderr=True)
+    errors = console(stderr=True)
     bar = Progress(
         TextColumn(title),
         BarColumn(),

@@ -91,8 +91,9 @@ def ptx_command(
 
     \b
     demopool ptx kernels.cu
-    demopool ptx kernels.cu --instance 'gram<float>' --kernel 'gram<float>' --grid 4,4 --block 16,16
-        --arg 'f32[64,32]' --arg 'f32[64,64]=empty' --arg i32=64 --arg i32=32 --counts
+    demopool ptx kernels.cu --instance 'gram<float>' --kernel 'gram<float>'
+        --grid 4,4 --block 16,16 --arg 'f32[64,32]' --arg 'f32[64,64]=empty'
+        --arg i32=64 --arg i32=32 --counts
     """
     if kernel is None:
         if args or grid or saved or counts:

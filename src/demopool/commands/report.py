@@ -40,8 +40,8 @@ def report(folder: Path, paths: tuple[Path, ...], as_json: bool) -> int:
     that measures it.
 
     \b
-    demopool choose --descriptor all --case vgg-b1 --case resnet-b1    a good start, 15 minutes
-    demopool report                                                    then look at the page
+    demopool choose --descriptor all --case vgg-b1    a good start, 10 minutes
+    demopool report                                   then look at the page
     demopool report -o out --results mine/results --results yours/results
     """
     try:
@@ -50,7 +50,7 @@ def report(folder: Path, paths: tuple[Path, ...], as_json: bool) -> int:
     except ImportError as missing:
         raise DemopoolError(
             f"The report needs {missing.name}, which is not installed: "
-            "pip install 'demopool[report]'"
+            "pip install '.[report]' (in a clone)"
         ) from None
     from demopool.report import build
 

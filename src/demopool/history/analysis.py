@@ -388,7 +388,7 @@ def _solver() -> Callable[..., tuple[list[int], list[float], list[float]]]:
         from asv.step_detect import solve_potts_approx
     except ImportError:
         raise DemopoolError(
-            "Finding steps needs asv, which is not installed: pip install 'demopool[bench]'"
+            "Finding steps needs asv, which is not installed: pip install '.[bench]' (in a clone)"
         ) from None
     return solve_potts_approx
 

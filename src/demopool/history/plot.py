@@ -74,7 +74,8 @@ def _figure_class() -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise DemopoolError(
-            "A picture needs matplotlib, which is not installed: pip install 'demopool[report]'"
+            "A picture needs matplotlib, which is not installed: "
+            "pip install '.[report]' (in a clone)"
         ) from None
 
     def make(**options: Any) -> Any:

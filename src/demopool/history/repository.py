@@ -1,10 +1,30 @@
-"""What git knows about commits: their order, and what a name stands for."""
+"""What git knows about commits: their order, and what a name stands for.
+
+A repository's own settings can name programs that git then runs, so git is never asked in a folder
+of results, which may be a stranger's, but only in the repository around the working directory.
+There too nothing is fetched: of a partial clone git would fetch a missing commit by the program
+that its settings name.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+
+OWN = Path()
+"""Where the user is: git finds the repository around it."""
+
+_SETTINGS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+_ENVIRONMENT = {
+    # Before version 2.45 git has no switch for lazy fetching, but every version knows the list of
+    # protocols, and an empty one prevails over what a repository's settings allow.
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
 
 
 def order(folder: Path, wanted: Iterable[str]) -> list[str] | None:
@@ -28,7 +48,13 @@ def commit(folder: Path, name: str) -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
+            ["git", *_SETTINGS, *arguments],
+            cwd=folder,
+            env=os.environ | _ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except OSError:
         return None

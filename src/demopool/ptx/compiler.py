@@ -24,7 +24,7 @@ from .module import Module
 CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")
 """What CuPy's RawModule adds to the options of a source."""
 
-_INSTALL = "pip install 'demopool[gpu-proof]'"
+_INSTALL = "pip install '.[gpu-proof]' (in a clone)"
 
 
 def compile(
