@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from . import profiles
 from .errors import InvalidInput
 from .hashing import VERSION, hashes
 from .implementations.torch_any import tensors, weights
@@ -265,7 +264,6 @@ def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:
     if not tensors.is_plain(X) or 0 in X.shape:
         return rule_of_thumb
     dtype = str(X.dtype).removeprefix("torch.")
-    job["profile"] = profiles.version_of_here()
     return cheapest_route(f"torch:{X.device.type}", operation, tuple(X.shape), dtype, **job)
 
 
