@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from races import HERE, choice, without_time
 
 import demopool as dp
 from demopool import auto, costs, estimates, places, profile_files, profiles
 from demopool.answers import Choice, Row
-from demopool.candidates import Candidate, Subject
+from demopool.candidates import Candidate, Limits, Subject, predicted_bytes
 from demopool.cases import Case
 from demopool.codes import code_key
 from demopool.errors import InvalidInput, Unsupported
@@ -20,25 +21,11 @@ from demopool.measurement.fingerprint import usual_threads
 from demopool.profiles import Decided, Measured
 from demopool.vocabulary import State, Verdict
 
-HERE = profiles._key()
-
 
 @pytest.fixture(autouse=True)
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
     monkeypatch.setattr(profile_files, "_told", set())
-
-
-def _choice(case: Case, times: dict[str, float], best: str, **changes: Any) -> Choice:
-    rows = []
-    for name, seconds in times.items():
-        backend, _, route = name.partition("/")
-        verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
-        rows.append(Row(backend, route, State.OK, verdict, median_s=seconds))
-    backend, _, route = best.partition("/")
-    fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
-    fields = {"state": Verdict.FASTEST, "rows": tuple(rows), "seconds": 1.0, "rounds": 15, **fields}
-    return Choice(case=case, backend=backend, route=route, sentence="", **fields)
 
 
 CASE = Case(batch=2, n=40, d=12)
@@ -52,7 +39,7 @@ def test_without_measurements_the_array_stays_at_home() -> None:
 
 
 def test_a_measured_case_is_taken_as_recommended() -> None:
-    assert profiles.remember(_choice(CASE, TIMES, "numpy:cpu/matrix-free")) == ""
+    assert profiles.remember(choice(CASE, TIMES, "numpy:cpu/matrix-free")) == ""
     found = dp.explain((2, 40, 12), gamma=0.3)  # which the time does not depend on
     assert (found.backend, found.route, found.because) == ("numpy:cpu", "matrix-free", "measured")
     assert "measured here, fastest among 3" in found.sentence
@@ -64,7 +51,7 @@ def test_a_measured_case_is_taken_as_recommended() -> None:
 
 def test_describe_goes_where_auto_says(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).random((2, 40, 12), dtype=np.float32)
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     used: list[str] = []
     genuine = dp.description.operations_of
     monkeypatch.setattr(
@@ -78,19 +65,19 @@ def test_describe_goes_where_auto_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_tensor_stays_in_torch() -> None:
     torch = pytest.importorskip("torch")
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     X = torch.rand(2, 40, 12, requires_grad=True)
     assert isinstance(dp.describe(X, "democratic"), torch.Tensor)
 
 
 def test_only_backends_that_were_right_and_measured_come_into_question() -> None:
-    profiles.remember(_choice(CASE, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense"))
+    profiles.remember(choice(CASE, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense"))
     found = dp.explain((8, 100, 20))
     assert {option.backend for option in found.options} == {"numpy:cpu"}
 
 
 def test_what_is_named_is_respected() -> None:
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     assert dp.explain((2, 40, 12), backend="numpy:cpu").backend == "numpy:cpu"
     assert dp.explain((2, 40, 12), route="matrix-free").route == "matrix-free"
     assert dp.explain((50, 20), "power", route="newton").route == "newton"
@@ -108,7 +95,7 @@ def test_the_fitted_model_decides_what_was_not_measured() -> None:
     assert (_route("sketched-sum"), _route("sketched-democratic")) == ("fft", "dense+fft")
     measured = Case(descriptor="sketched-sum", batch=1, n=16, d=2048, k=8192)
     times = {"numpy:cpu/fft": 5e-2, "numpy:cpu/moment": 1e-4}
-    profiles.remember(_choice(measured, times, "numpy:cpu/moment"))
+    profiles.remember(choice(measured, times, "numpy:cpu/moment"))
     after = dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu")
     assert (after.route, after.because) == ("moment", "model")
     assert _route("sketched-democratic") == "dense+moment"
@@ -130,7 +117,7 @@ def test_what_the_model_missed_nearby_corrects_it() -> None:
         )
         assert dense < free
         times = {"numpy:cpu/dense": 100 * free, "numpy:cpu/matrix-free": free / 100}
-        profiles.remember(_choice(case, times, "numpy:cpu/matrix-free"))
+        profiles.remember(choice(case, times, "numpy:cpu/matrix-free"))
     profile = profiles.here()
     near, far = Case(batch=1, n=100, d=64), Case(batch=64, n=6400, d=64)
     name = Candidate("numpy:cpu", "dense")
@@ -142,7 +129,7 @@ def test_what_the_model_missed_nearby_corrects_it() -> None:
 def test_operations_take_the_fitted_route(monkeypatch: pytest.MonkeyPatch) -> None:
     sketched = Case(descriptor="sketched-sum", batch=1, n=16, d=600, k=512)
     profiles.remember(
-        _choice(sketched, {"numpy:cpu/fft": 9e-2, "numpy:cpu/moment": 1e-5}, "numpy:cpu/moment")
+        choice(sketched, {"numpy:cpu/fft": 9e-2, "numpy:cpu/moment": 1e-5}, "numpy:cpu/moment")
     )
     prices = estimates.prices("numpy:cpu", "float32")
     assert prices != costs.coefficients("numpy:cpu", "float32")
@@ -192,7 +179,7 @@ def test_the_fit_finds_the_coefficients_of_recorded_times() -> None:
 
 
 def test_a_foreign_profile_is_set_aside_with_a_warning() -> None:
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", fingerprint="another"))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", fingerprint="another"))
     assert profiles.here() == profiles.Profile()
     profiles._path("another").rename(profiles.path_here())
     profiles.forget()
@@ -201,7 +188,7 @@ def test_a_foreign_profile_is_set_aside_with_a_warning() -> None:
 
 
 def test_a_backend_that_went_away_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    profiles.remember(_choice(CASE, {**TIMES, "gone:cpu/dense": 1e-6}, "gone:cpu/dense"))
+    profiles.remember(choice(CASE, {**TIMES, "gone:cpu/dense": 1e-6}, "gone:cpu/dense"))
     with pytest.raises(dp.InvalidInput):
         dp.registry.probe("gone:cpu")
     assert dp.explain((2, 40, 12)).backend in ("numpy:cpu", "numba:cpu")
@@ -209,19 +196,17 @@ def test_a_backend_that_went_away_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_answer_does_not_make_way_for_less() -> None:
     """Neither for that of a restricted or interrupted race, nor for a doubt; but for a new one."""
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense"))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     few = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4}
-    profiles.remember(_choice(CASE, few, "numpy:cpu/dense", whole=False))
-    profiles.remember(_choice(CASE, TIMES, "numpy:cpu/dense", state=Verdict.UNKNOWN))
+    profiles.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
+    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense", state=Verdict.UNKNOWN))
     assert dp.explain((2, 40, 12)).backend == "numba:cpu"
-    profiles.remember(_choice(CASE, TIMES, "numpy:cpu/dense"))
+    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
     assert dp.explain((2, 40, 12)).backend == "numpy:cpu"
 
 
 def test_a_restricted_race_gives_times_but_no_answer() -> None:
-    profiles.remember(
-        _choice(CASE, {"numpy:cpu/matrix-free": 4e-4}, "numpy:cpu/dense", whole=False)
-    )
+    profiles.remember(choice(CASE, {"numpy:cpu/matrix-free": 4e-4}, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert found.because == "model"
     assert profiles.here().coefficients
@@ -230,19 +215,19 @@ def test_a_restricted_race_gives_times_but_no_answer() -> None:
 def test_what_was_measured_of_other_code_does_not_count() -> None:
     codes = {name: code_key(name) for name in ("numpy:cpu", "numba:cpu")}
     assert len(set(codes.values())) == 2
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", codes=codes))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", codes=codes))
     assert dp.explain((2, 40, 12)).because == "measured"
-    profiles.remember(_choice(CASE, TIMES, "numba:cpu/dense", codes={**codes, "numba:cpu": "old"}))
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", codes={**codes, "numba:cpu": "old"}))
     found = dp.explain((2, 40, 12))
     assert (found.backend, found.because) == ("numpy:cpu", "model")
 
 
 def test_answers_of_other_numbers_of_threads_live_side_by_side() -> None:
     for threads, best in ((7, "numpy:cpu/dense"), (usual_threads(), "numba:cpu/dense")):
-        profiles.remember(_choice(CASE, TIMES, best, threads=threads))
+        profiles.remember(choice(CASE, TIMES, best, threads=threads))
     assert dp.explain((2, 40, 12)).backend == "numba:cpu"
     other = Case(n=9, d=9)
-    profiles.remember(_choice(other, TIMES, "numba:cpu/dense", threads=7))
+    profiles.remember(choice(other, TIMES, "numba:cpu/dense", threads=7))
     assert "(with threads=7)" in dp.explain((9, 9)).sentence
 
 
@@ -250,8 +235,8 @@ def test_who_was_wrong_or_died_is_not_taken_for_such_cases() -> None:
     wrong = Row("numba:cpu", "dense", State.WRONG, reason="its error is 3")
     right = Row("numpy:cpu", "dense", State.OK, Verdict.FASTEST, median_s=3e-4)
     other = Case(descriptor="sum", n=9, d=9)
-    profiles.remember(_choice(other, {"numba:cpu/direct": 1e-6}, "numba:cpu/direct"))
-    profiles.remember(_choice(CASE, {}, "numpy:cpu/dense", rows=(right, wrong)))
+    profiles.remember(choice(other, {"numba:cpu/direct": 1e-6}, "numba:cpu/direct"))
+    profiles.remember(choice(CASE, {}, "numpy:cpu/dense", rows=(right, wrong)))
     found = dp.explain((3, 50, 30))
     reasons = {(o.backend, o.route): o.reason for o in found.options}
     assert reasons["numba:cpu", "dense"] == "its error is 3"
@@ -276,3 +261,244 @@ def test_nothing_is_kept_of_a_race_without_times() -> None:
     empty = Choice(CASE, Verdict.UNKNOWN, "numpy:cpu", "dense", "", (), 2, 1.0, 0, fingerprint=HERE)
     assert profiles.remember(empty) == ""
     assert profiles.here() == profiles.Profile()
+
+
+# --- what nothing poisons ---
+
+RESNET = Case(descriptor="power", batch=8, n=196, d=2048)
+
+
+def _timeouts(backend: str, case: Case) -> list[Row]:
+    """As on a busy machine: every candidate of a backend is given up, or not even tried."""
+    routes = Subject("descriptor", case.descriptor).routes()
+    return [
+        without_time(f"{backend}/{route}", State.TIMEOUT, reason, bound)
+        for i, route in enumerate(routes)
+        for reason, bound in [
+            ("predicted to take 40 s, may take 5 s", None)
+            if i % 2
+            else ("gave no answer within 30 s", 30.0)
+        ]
+    ]
+
+
+def test_a_short_choose_does_not_move_large_jobs_to_a_route_that_cannot_fit() -> None:
+    """The three lines of the issue: explain, choose --budget 1, explain again."""
+    before = dp.explain((100_000, 64))
+    assert before.route == "matrix-free"
+    case = Case(batch=8, n=196, d=2048)
+    late = [
+        without_time(f"{b}/matrix-free", State.TIMEOUT, "predicted to take 2 s, may take 0.17 s")
+        for b in ("numpy:cpu", "numba:cpu", "torch:cpu")
+    ]
+    times = {"numpy:cpu/dense": 0.030, "numba:cpu/dense": 0.029, "torch:cpu/dense": 0.04}
+    assert profiles.remember(choice(case, times, "numba:cpu/dense", *late)) == ""
+    after = dp.explain((100_000, 64))
+    assert after.route == "matrix-free"
+    assert {o.route for o in after.options if o.state is State.OK} == {"matrix-free"}
+    assert "does not fit" not in after.sentence  # dense would not even be faster
+    assert dp.explain((8, 196, 2048)).because == "measured"
+
+
+def test_a_busy_choose_does_not_take_power_from_tensors() -> None:
+    """After `dp.choose(Case("power", 8, 196, 2048))` where torch never answered in time."""
+    torch = pytest.importorskip("torch")
+    rows = _timeouts("torch:cpu", RESNET)
+    profiles.remember(choice(RESNET, {"numpy:cpu/gram": 0.05}, "numpy:cpu/gram", *rows))
+    y = dp.describe(torch.rand(2, 10, 8), "power")
+    assert y.shape == (2, 64)
+    found = dp.explain((8, 196, 2048), "power", backend="torch:cpu")
+    given_up = [o for o in found.options if o.at_least_s]
+    assert given_up
+    assert all(o.predicted_s >= 30.0 for o in given_up)
+
+
+def test_a_bound_holds_from_its_size_on_and_corrects_the_model_nearby() -> None:
+    case = Case(batch=1, n=100, d=64)
+    gave_up = without_time("numpy:cpu/dense", State.TIMEOUT, "no answer within 2 s", 2.0)
+    profiles.remember(
+        choice(case, {"numpy:cpu/matrix-free": 1e-3}, "numpy:cpu/matrix-free", gave_up)
+    )
+
+    def dense(*shape: int) -> auto.Option:
+        found = dp.explain(shape, backend="numpy:cpu", route="dense")
+        return found.options[0]
+
+    assert dense(1, 100, 64).predicted_s == pytest.approx(2.0)
+    assert dense(2, 100, 64).predicted_s >= 2.0
+    shipped = costs.seconds("numpy:cpu", "weights", "dense", Case(batch=1, n=90, d=64))
+    assert 30 * shipped < dense(1, 90, 64).predicted_s < 2.0  # a sample for the model, no bound
+    assert dense(1, 90, 64).at_least_s is None
+    # A time on a larger case disproves it.
+    profiles.remember(
+        choice(Case(batch=2, n=100, d=64), {"numpy:cpu/dense": 5e-3}, "numpy:cpu/dense")
+    )
+    assert dense(1, 100, 64).predicted_s < 0.1
+
+
+def test_a_crash_bars_its_size_and_larger_ones_until_as_much_was_done() -> None:
+    crash = without_time("numpy:cpu/dense", State.ERROR, "died of signal 11")
+    profiles.remember(choice(CASE, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free", crash))
+
+    def state(*shape: int) -> str:
+        found = dp.explain(shape, backend="numpy:cpu")
+        return next(o.state for o in found.options if o.route == "dense")
+
+    assert [state(2, 40, 12), state(2, 41, 12), state(2, 39, 12)] == ["error", "error", "ok"]
+    larger = Case(batch=4, n=80, d=12)
+    profiles.remember(choice(larger, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
+    assert [state(2, 40, 12), state(3, 50, 12), state(5, 80, 12)] == ["error", "ok", "error"]
+    # Timed at last where it had crashed: nothing is held against it.
+    profiles.remember(choice(CASE, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
+    assert [state(2, 40, 12), state(5, 80, 12)] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(("state", "words"), [(State.WRONG, "was wrong"), (State.ERROR, "crashed")])
+def test_the_last_candidate_is_taken_with_a_warning(
+    state: State, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "_warned", set())
+    sum_ = Case(descriptor="sum", batch=2, n=40, d=12)
+    profiles.remember(choice(sum_, {}, "", without_time("numpy:cpu/direct", state, "its reason")))
+    found = dp.explain((2, 40, 12), "sum")
+    assert (found.backend, found.route) == ("numpy:cpu", "direct")
+    assert words in found.sentence
+    assert "its reason" in found.warning
+    X = np.ones((2, 40, 12), np.float32)
+    with pytest.warns(RuntimeWarning, match="nothing else is left"):
+        dp.describe(X, "sum")
+    dp.describe(X, "sum")  # and said once
+
+
+def _room(monkeypatch: pytest.MonkeyPatch, bytes_: float) -> None:
+    monkeypatch.setattr(auto, "_rooms", {})
+    monkeypatch.setattr(auto, "limits_here", lambda backend: Limits(None, bytes_))
+
+
+def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(batch=1, n=5000, d=2048)
+    times = {"numpy:cpu/dense": 0.5, "numpy:cpu/matrix-free": 5.0}
+    profiles.remember(choice(case, times, "numpy:cpu/dense"))
+    needs = {
+        route: predicted_bytes(
+            Subject("descriptor", "democratic"), Candidate("numpy:cpu", route), case
+        )
+        for route in ("dense", "matrix-free")
+    }
+    assert needs["matrix-free"] < needs["dense"]
+    _room(monkeypatch, 2 * needs["dense"])
+    assert dp.explain((1, 5000, 2048)).route == "dense"
+    _room(monkeypatch, (needs["dense"] + needs["matrix-free"]) / 2)
+    found = dp.explain((1, 5000, 2048))
+    assert found.route == "matrix-free"
+    assert "numpy:cpu by dense would be faster, but does not fit" in found.sentence
+    assert not found.warning
+    assert dp.operations.cheapest_route("numpy:cpu", "weights", (5000, 2048), "float32", 2) == (
+        "matrix-free"
+    )
+    _room(monkeypatch, needs["matrix-free"] / 2)
+    found = dp.explain((1, 5000, 2048))
+    assert found.route == "matrix-free"
+    assert "nothing is predicted to fit" in found.warning
+
+
+def test_a_call_that_ran_out_of_memory_needs_more_than_was_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiles.memory, "available_host_bytes", lambda: 10**9)
+    killed = without_time("numpy:cpu/dense", State.OUT_OF_MEMORY, "the worker was killed")
+    hoped = without_time("numpy:cpu/matrix-free", State.OUT_OF_MEMORY, "predicted to need 3 GB")
+    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", killed, hoped))
+    found = {o.route: o for o in dp.explain((2, 50, 12), backend="numpy:cpu").options}
+    assert found["dense"].needed_bytes == 10**9
+    assert found["matrix-free"].needed_bytes < 10**8
+    assert dp.explain((2, 39, 12), route="dense").options[0].needed_bytes < 10**8
+    _room(monkeypatch, 5e8)
+    assert dp.explain((2, 40, 12), backend="numpy:cpu").route == "matrix-free"
+
+
+def test_what_was_measured_is_never_said_not_to_be() -> None:
+    """Restricted, interrupted and undecided races give times; a later race without one of a
+    candidate does not take its time away."""
+    home = Candidate("numpy:cpu", "dense")
+    few = {str(home): estimates.modelled(home, CASE, profiles.Profile())}
+    profiles.remember(choice(CASE, few, str(home), whole=False))
+    found = dp.explain((2, 40, 12))
+    assert found.sentence.startswith("numpy:cpu by dense: measured here (")
+    late = without_time(str(home), State.TIMEOUT, "no answer within 9 s", 9.0)
+    times = {"numba:cpu/dense": 3 * few[str(home)]}
+    profiles.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
+    found = dp.explain((2, 40, 12))
+    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    assert measured == few | times
+    assert (found.backend, found.route) == tuple(home)
+    assert "not measured" not in found.sentence
+    other = dp.explain((2, 40, 12), route="matrix-free", backend="numpy:cpu")
+    assert "not timed at these sizes, where 2 others were" in other.sentence
+
+
+def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    quick = {"numpy:cpu/dense": 1e-4}
+    profiles.remember(choice(CASE, quick, "numpy:cpu/dense", whole=False))
+    found = dp.explain((2, 40, 12))
+    assert (found.backend, found.because) == ("numpy:cpu", "model")
+    assert "numba:cpu by dense was recommended" in found.sentence
+
+
+def test_operations_go_by_the_same_rule() -> None:
+    """Who was wrong as a descriptor is not taken as its operation."""
+    case = Case(descriptor="power", batch=1, n=30, d=40)
+    best = dp.operations.cheapest_route("numpy:cpu", "power", (1, 30, 40), "float32", 2)
+    wrong = without_time(f"numpy:cpu/{best}", State.WRONG, "its error is 3")
+    profiles.remember(choice(case, {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
+    after = dp.operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float32", 2)
+    assert after != best
+    half = dp.operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float64", 2)
+    assert half == dp.explain((1, 60, 40), "power", dtype="float64", backend="numpy:cpu").route
+
+
+def test_a_profile_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Its failures did not say of which kind they were; late ones bar nothing any more."""
+    failed = [
+        {"backend": "numpy:cpu", "route": "dense", "reason": "its error is 3, allowed are 1e-5"},
+        {"backend": "numba:cpu", "route": "dense", "reason": "x gave no answer within 15 s"},
+        {"backend": "torch:cpu", "route": "dense", "reason": "predicted to take 9 s, may take 1 s"},
+        {"backend": "torch:cpu", "route": "matrix-free", "reason": "the worker died of signal 11"},
+    ]
+    times = [("numpy:cpu", 4e-6), ("numba:cpu", 3e-6)]
+    row = {
+        "case": asdict(CASE),
+        "threads": usual_threads(),
+        "state": "fastest",
+        "backend": "numba:cpu",
+        "route": "matrix-free",
+        "candidates": [
+            {"backend": b, "route": "matrix-free", "seconds": s, "verdict": "slower", "code": ""}
+            for b, s in times
+        ],
+        "measured_at": "2026-01-01T00:00:00+00:00",
+        "whole": True,
+        "failed": [{**f, "code": ""} for f in failed],
+    }
+    old = {"schema": 1, "fingerprint": HERE, "decided": [row], "coefficients": {}}
+    path = profiles.path_here()
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(old))
+    (decided,) = profiles.here().decided
+    assert [u.state for u in decided.untimed] == ["wrong", "timeout", "timeout", "error"]
+    assert [u.at_least_s for u in decided.untimed] == [None, 15.0, None, None]
+    assert dp.explain((2, 40, 12)).because == "measured"
+    assert profiles.remember(choice(Case(n=9, d=9), TIMES, "numba:cpu/dense")) == ""
+    assert json.loads(path.read_text())["schema"] == 2
+    assert profiles.here().of(CASE) is not None
+
+
+def test_a_profile_of_a_later_version_is_left_as_it_is() -> None:
+    path = profiles.path_here()
+    path.parent.mkdir(parents=True)
+    path.write_text(text := json.dumps({"schema": 3, "secrets": []}))
+    with pytest.warns(RuntimeWarning, match="later version"):
+        assert dp.explain((9, 9)).because == "default"
+    assert "later version" in profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    assert path.read_text() == text

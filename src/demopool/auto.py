@@ -138,10 +138,15 @@ def pick(
 
 def pick_route(backend: str, operation: str, **job: Any) -> str:
     """The route of one operation, for arrays of that backend; ``job`` is fields of a case."""
+    case, subject = _operation(backend, operation, **job)
+    return pick(case, home=backend, backend=backend, subject=subject).route
+
+
+@lru_cache(maxsize=1024)
+def _operation(backend: str, operation: str, **job: Any) -> tuple[Case, Subject]:
     data = "host" if backend.endswith(":cpu") else "device"
     case = Case(descriptor=DESCRIPTOR_OF[operation], data=data, **job)
-    subject = Subject("operation", operation)
-    return pick(case, home=backend, backend=backend, subject=subject).route
+    return case, Subject("operation", operation)
 
 
 def explain(
@@ -317,8 +322,8 @@ def _judged(option: Option, room: Callable[[str], float]) -> Option:
 
 
 def _shortage(option: Option, room: Callable[[str], float]) -> str:
-    needed = readable(option.needed_bytes, "memory")
-    return f"needs {needed}, may use {readable(room(option.backend), 'memory')}"
+    needed, most = option.needed_bytes, room(option.backend)
+    return f"{readable(needed, 'memory')} needed, {readable(most, 'memory')} may be used"
 
 
 def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, str]:
@@ -335,7 +340,7 @@ def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, 
     if large or crashed:
         best = min(large or crashed, key=lambda option: option.needed_bytes or 0.0)
         return best, (
-            f"nothing is predicted to fit into memory; this needs the least "
+            "nothing is predicted to fit into memory; this takes the least "
             f"({_shortage(best, room)})."
         )
     wrong = [o for o in options if o.state is State.WRONG]
@@ -378,7 +383,7 @@ def _spared(options: list[Option], best: Option) -> str:
     if not faster:
         return ""
     quickest = min(faster, key=lambda option: option.estimated_s)
-    return f" {quickest.name} would be faster, but {quickest.reason}."
+    return f" {quickest.name} would be faster, but does not fit ({quickest.reason})."
 
 
 def _explained(

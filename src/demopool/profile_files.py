@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from .errors import InvalidInput
 from .files import locked, write_text
 from .learnt import Decided, Measured, Profile, Untimed
 from .measurement import fingerprint
+from .samples import UNREADABLE
 from .vocabulary import DTYPES, State, Verdict
 
 SCHEMA = 2
@@ -36,17 +38,6 @@ SCHEMA = 2
 _LARGEST_FILE = 64 * 2**20
 _SECONDS = (1e-9, 1e9)
 """A call that is over in less than a nanosecond was not timed, nor one of thirty years."""
-
-_UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-)
-"""What nonsense in a file can raise, its nesting and the length of its numbers included."""
 
 _told: set[str] = set()
 
@@ -68,7 +59,7 @@ def read(path: Path, *, is_locked: bool = False) -> Profile:
     except OSError as problem:
         _tell(f"The profile {path.name} is not used: {problem.strerror}.")
         return Profile()
-    except _UNREADABLE as problem:
+    except UNREADABLE as problem:
         aside(text, Profile(), f"it cannot be used ({_short(problem)})")
         return Profile()
     profile = Profile(**found)
@@ -89,7 +80,7 @@ def check_replaceable(path: Path) -> None:
         _profile(_text_of(path) or "", path.stem)
     except Newer:
         raise
-    except (OSError, *_UNREADABLE):
+    except (OSError, *UNREADABLE):
         return
 
 
@@ -132,7 +123,7 @@ def _set_aside(path: Path, text: str | None, good: Profile, why: str, *, is_lock
                 os.replace(path, damaged)
                 if good.decided:
                     write(path, good)
-    except (OSError, *_UNREADABLE):
+    except (OSError, *UNREADABLE):
         where = "It is passed over."
     _tell(f"The profile {path.name} is damaged: {why}. {where}")
 
@@ -175,7 +166,7 @@ def _readable(parse: Callable[[Any], Any], rows: list[Any]) -> Iterator[Any]:
     for row in rows:
         try:
             yield parse(row)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
 
 
@@ -225,14 +216,16 @@ def _untimed(row: dict[str, Any], case: Case) -> Untimed:
 
 
 def _from_1(row: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 did not say how one failed, but in its sentence; a bound was never told."""
+    """Version 1 told how one failed, and after how long, in its sentence only."""
     reason = _text(row["reason"])
-    late = ("predicted to take", "gave no answer within")
+    late = re.search(r"gave no answer within ([0-9.]+) s", reason)
     if reason.startswith("its error is"):
         state = State.WRONG
+    elif late or reason.startswith("predicted to take"):
+        state = State.TIMEOUT
     else:
-        state = State.TIMEOUT if any(words in reason for words in late) else State.ERROR
-    return {**row, "state": state}
+        state = State.ERROR
+    return {**row, "state": state, "at_least_s": float(late[1]) if late else None}
 
 
 def _coefficients(table: tuple[str, str, Any]) -> tuple[str, str, dict[str, float]]:

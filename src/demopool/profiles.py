@@ -226,7 +226,12 @@ def _stamp(path: Path) -> Any:
 
 
 def _path(key: str) -> Path:
-    return places.cache_folder() / "profiles" / f"{key}.json"
+    return _file(places.cache_folder(), key)
+
+
+@lru_cache(maxsize=8)
+def _file(folder: Path, key: str) -> Path:
+    return folder / "profiles" / f"{key}.json"
 
 
 @cache

@@ -14,6 +14,7 @@ from .check import check
 from .choose import choose_command
 from .explain import explain_command
 from .history import history
+from .profile import profile_command
 from .ptx import ptx_command
 from .report import report
 
@@ -32,6 +33,7 @@ def cli(context: click.Context) -> None:
     \b
     demopool choose                  measure, decide, explain: the fastest for a job on this machine
     demopool explain --n 196 --d 2048    what auto would take, and why
+    demopool profile                 what this machine has learnt; --reset forgets it
     demopool backends                what can run here, and how to get the rest
     demopool check                   is every implementation right? judged by the reference
     demopool check numpy:cpu --operation weights --worst
@@ -51,6 +53,7 @@ cli.add_command(check)
 cli.add_command(choose_command)
 cli.add_command(explain_command)
 cli.add_command(history)
+cli.add_command(profile_command)
 cli.add_command(ptx_command)
 cli.add_command(report)
 
