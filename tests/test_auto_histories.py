@@ -159,7 +159,7 @@ def _questions(rng: np.random.Generator, case: Case) -> Iterator[Case]:
     yield _case(rng)
 
 
-@settings(max_examples=cases(3_000, 150))
+@settings(max_examples=cases(3_000, 120))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_no_history_makes_auto_slow_wrong_or_fail(
     seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -14,7 +14,7 @@ import pytest
 from races import choice
 
 import demopool as dp
-from demopool import places, profiles, registry
+from demopool import forks, places, profiles, registry
 from demopool.cases import Case
 from demopool.vocabulary import DESCRIPTORS
 
@@ -81,15 +81,55 @@ def test_a_forked_pool_works_whatever_was_recommended(
     assert done.stdout.splitlines() == [backend, in_children, "True", backend], done.stderr
 
 
+FORKED_FIRST = """
+import multiprocessing
+import torch
+
+torch.rand(300, 300) @ torch.rand(300, 300)
+
+def work(i):
+    import demopool as dp
+    import numpy as np
+    y = dp.describe(np.random.default_rng(0).random((3, 40, 12), np.float32), "democratic")
+    return dp.explain((3, 40, 12)).backend, bool(np.isfinite(y).all())
+
+if __name__ == "__main__":
+    for start in ("fork", "spawn"):
+        with multiprocessing.get_context(start).Pool(1) as pool:
+            print(start, *pool.map(work, range(1))[0], flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_process_forked_before_demopool_was_imported(
+    plain_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """One that is spawned is its own master, and may go anywhere."""
+    if "torch:cpu" not in registry.available():
+        pytest.skip("torch:cpu is not here")
+    profiles.remember(choice(CASE, {"torch:cpu/dense": 1e-7}, "torch:cpu/dense", threads=2))
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED_FIRST)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=plain_environment | {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+    )
+    assert done.stdout.splitlines() == ["fork numpy:cpu True", "spawn torch:cpu True"], done.stderr
+
+
 def test_a_library_loaded_after_the_fork_and_one_named_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if "torch:cpu" not in registry.available():
         pytest.skip("torch:cpu is not here")
     _recommend("torch:cpu", "democratic")
-    monkeypatch.setattr(dp.auto, "_before_fork", frozenset({"numpy"}))
+    monkeypatch.setattr(forks, "loaded_before", frozenset({"numpy"}))
     assert dp.explain(SHAPE, k=64).backend == "torch:cpu"
-    monkeypatch.setattr(dp.auto, "_before_fork", frozenset({"numpy", "torch"}))
+    monkeypatch.setattr(forks, "loaded_before", frozenset({"numpy", "torch"}))
     found = dp.explain(SHAPE, k=64)
     assert found.backend == "numpy:cpu"
     assert any("forked" in option.reason for option in found.options)

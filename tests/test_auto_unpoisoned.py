@@ -11,7 +11,7 @@ import pytest
 from races import HERE, choice, without_time
 
 import demopool as dp
-from demopool import auto, costs, estimates, places, profile_files, profiles
+from demopool import auto, costs, estimates, options, places, profile_files, profiles
 from demopool.answers import Row
 from demopool.candidates import Candidate, Limits, Subject, predicted_bytes
 from demopool.cases import Case
@@ -82,7 +82,7 @@ def test_a_bound_holds_from_its_size_on_and_corrects_the_model_nearby() -> None:
         choice(case, {"numpy:cpu/matrix-free": 1e-3}, "numpy:cpu/matrix-free", gave_up)
     )
 
-    def dense(*shape: int) -> auto.Option:
+    def dense(*shape: int) -> options.Option:
         found = dp.explain(shape, backend="numpy:cpu", route="dense")
         return found.options[0]
 

@@ -17,8 +17,6 @@ GPU was judged with its transfers); an array on a device stays on it.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,17 +25,15 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from . import capabilities, estimates, profiles, registry
+from . import forks, profiles
 from .candidates import Candidate, Subject, limits_here
 from .cases import Case
 from .errors import InvalidInput, Unsupported
-from .learnt import Decided, Profile
+from .learnt import Decided
 from .measurement.fingerprint import usual_threads
-from .routes import Sizes, find, split
+from .options import DEFAULT, Option, options_for
 from .units import readable
-from .vocabulary import State
-
-DEFAULT = "numpy:cpu"
+from .vocabulary import State, Verdict
 
 ALWAYS_FITS = 2**25
 """Bytes that a call may need without a look at what is free, which would cost such calls time."""
@@ -57,34 +53,6 @@ DESCRIPTOR_OF = {
 }
 """Operations whose routes are those of a descriptor, and differ in nothing else: what was measured
 of one holds for the other."""
-
-_SURVIVES_A_FORK = ("numpy:cpu", "numba:cpu")
-
-
-@dataclass(frozen=True)
-class Option:
-    """One candidate: what was predicted and measured, or why it does not come into question.
-
-    at_least_s   a call was seen to take longer, here or on a smaller case
-    state        of what speaks against it: ``unsupported``, ``wrong``, ``error``, ``out-of-memory``
-    """
-
-    backend: str
-    route: str
-    predicted_s: float | None = None
-    measured_s: float | None = None
-    at_least_s: float | None = None
-    needed_bytes: float | None = None
-    state: State = State.OK
-    reason: str = ""
-
-    @property
-    def estimated_s(self) -> float:
-        return self.measured_s or self.predicted_s or 0.0
-
-    @property
-    def name(self) -> str:
-        return f"{self.backend} by {self.route}"
 
 
 @dataclass(frozen=True)
@@ -180,7 +148,7 @@ def explain(
 
 def _world() -> tuple[Any, ...]:
     """What else the options depend on."""
-    return profiles.version_of_here(), _before_fork
+    return profiles.version_of_here(), forks.loaded_before
 
 
 @lru_cache(maxsize=1024)
@@ -196,13 +164,7 @@ def _survey(
     profile, threads = profiles.here(), usual_threads()
     of = Subject("descriptor", case.descriptor)
     known = profile.record(case, threads)
-    chosen = home if backend == "auto" else backend  # by the user: auto does not interfere
-    options = tuple(
-        _option(case, Candidate(name, each), subject or of, profile, known, route, chosen)
-        for name in _backends(profile, home, backend, case.data)
-        for each in of.routes()
-        if _matches(case.descriptor, each, route)
-    )
+    options = options_for(case, home, backend, route, subject or of, profile, known)
     possible = [option for option in options if option.state is not State.UNSUPPORTED]
     if not possible:
         reasons = "; ".join(dict.fromkeys(option.reason for option in options))
@@ -214,70 +176,6 @@ def _survey(
         unlimited=_decide(found, lambda name: inf),
         most_bytes=max(option.needed_bytes or 0.0 for option in possible),
     )
-
-
-def _backends(profile: Profile, home: str, backend: str, data: str) -> tuple[str, ...]:
-    """Those that come into question: the one named, or home, and who was right when measured."""
-    if backend != "auto":
-        return (backend,)
-    if data == "device" or home != DEFAULT:
-        return (home,)
-    known = registry.names()  # a plug-in may have gone since
-    return tuple(dict.fromkeys((home, *(name for name in profile.backends if name in known))))
-
-
-def _matches(descriptor: str, candidate_route: str, wanted: str) -> bool:
-    """Whether a route is one that was asked for; parts may be ``auto``."""
-    asked, has = split(descriptor, wanted), split(descriptor, candidate_route)
-    return all(name in ("auto", has[operation]) for operation, name in asked.items())
-
-
-def _option(
-    case: Case,
-    candidate: Candidate,
-    subject: Subject,
-    profile: Profile,
-    known: Decided | None,
-    asked: str,
-    chosen: str,
-) -> Option:
-    steps = subject.steps(candidate.route)
-    obstacle = _obstacle(case, candidate, steps, asked) or _fork(candidate.backend, chosen)
-    if obstacle:
-        return Option(*candidate, state=State.UNSUPPORTED, reason=obstacle)
-    of_case = known.candidates if known else ()
-    times = [m.seconds for m in of_case if (m.backend, m.route) == tuple(candidate)]
-    state, reason = profile.bar(case, candidate) or (State.OK, "")
-    return Option(
-        *candidate,
-        estimates.seconds(candidate, case, profile),
-        times[0] if times else None,
-        profile.at_least_seconds(case, candidate) or None,
-        estimates.bytes_needed(subject, candidate, case, profile),
-        state,
-        reason,
-    )
-
-
-def _obstacle(case: Case, candidate: Candidate, steps: dict[str, str], asked: str) -> str:
-    probe = registry.probe(candidate.backend)
-    if probe.state is not State.OK:
-        return probe.reason
-    for operation, name in steps.items():
-        route = find(operation, name)
-        if not isinstance(route, str) and route.by_name_only and "auto" in asked:
-            return "kept as a baseline, never picked by auto"
-        supported = capabilities.supports(
-            candidate.backend,
-            operation,
-            route=name,
-            dtype=case.dtype,
-            order=case.order,
-            sizes=Sizes(case.n, case.d, case.p),
-        )
-        if not supported:
-            return supported.reason
-    return ""
 
 
 # --- the decision ---
@@ -298,9 +196,10 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
         (o for o in usable if (o.backend, o.route) == (answer.backend, answer.route)), None
     )
     if answer and recommended and recommended.estimated_s <= OVERRULED * best.estimated_s:
+        verdict = "probably fastest" if answer.state == Verdict.UNKNOWN else answer.state
         sentence = (
-            f"{recommended.name}: measured here{_with_threads(answer.threads)}, {answer.state} "
-            f"among {_count(len(answer.candidates), 'candidate')} "
+            f"{recommended.name}: measured here{_with_threads(answer.threads)}, {verdict} among "
+            f"{_count(len(answer.candidates), 'candidate')} "
             f"({readable(recommended.measured_s, 'time')})."
         )
         return _explained(survey, recommended, sentence, options, because="measured")
@@ -314,11 +213,14 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
 
 def _judged(option: Option, room: Callable[[str], float]) -> Option:
     """With the lack of memory, unless something worse is known."""
-    if option.state is not State.OK or option.needed_bytes is None:
-        return option
-    if option.needed_bytes <= ALWAYS_FITS or option.needed_bytes <= room(option.backend):
+    if option.state is not State.OK or _fits(option, room):
         return option
     return replace(option, state=State.OUT_OF_MEMORY, reason=_shortage(option, room))
+
+
+def _fits(option: Option, room: Callable[[str], float]) -> bool:
+    needed = option.needed_bytes or 0.0
+    return needed <= ALWAYS_FITS or needed <= room(option.backend)
 
 
 def _shortage(option: Option, room: Callable[[str], float]) -> str:
@@ -330,7 +232,7 @@ def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, 
     """Whom to take when something speaks against everybody, and what it is."""
     crashed = [o for o in options if o.state is State.ERROR]
     large = [o for o in options if o.state is State.OUT_OF_MEMORY]
-    fitting = [o for o in crashed if (o.needed_bytes or 0.0) <= room(o.backend)]
+    fitting = [o for o in crashed if _fits(o, room)]
     if fitting:
         best = min(fitting, key=lambda option: option.estimated_s)
         return (
@@ -426,32 +328,3 @@ def _room(backend: str) -> float:
         found = inf if limit is None else limit
         _rooms[backend] = now, found
     return found
-
-
-_before_fork: frozenset[str] | None = None
-"""In a forked process, the modules that were loaded before."""
-
-
-def _fork(backend: str, chosen: str) -> str:
-    """Why a NumPy array cannot go to a library in this process.
-
-    A forked process has the memory of its parent and none of its threads: torch's OpenMP waits for
-    them for ever, CUDA refuses to work. (OpenBLAS and our threads for Numba start anew.) Who works
-    with arrays of that library has decided that already; ``auto`` must not.
-    """
-    if _before_fork is None or backend in (chosen, *_SURVIVES_A_FORK):
-        return ""
-    specification = registry.entry(backend).specification
-    library = specification.library if specification else backend.partition(":")[0]
-    if library not in _before_fork:
-        return ""
-    return f"this process was forked from one that had loaded {library}, which may hang then"
-
-
-def _after_fork() -> None:
-    global _before_fork
-    _before_fork = frozenset(sys.modules)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

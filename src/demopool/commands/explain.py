@@ -6,7 +6,8 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from demopool.auto import Option, explain
+from demopool.auto import explain
+from demopool.options import Option
 from demopool.units import readable
 from demopool.vocabulary import DESCRIPTORS, State
 
