@@ -20,7 +20,7 @@ LOCK_SECONDS = 10.0
 def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Keep other processes that ask for the same from changing a file meanwhile.
 
-    The lock is a file beside it, ``.NAME.lock``, which stays: the system releases it when a process
+    The lock is a file beside it, ``NAME.lock``, which stays: the system releases it when a process
     ends, however that happens. After ``seconds``, and where the system or the file system has no
     locks, the work is done without one.
     """
@@ -30,7 +30,7 @@ def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
+    lock = path.with_name(f"{path.name}.lock")
     with lock.open("ab") as file:
         end = time.monotonic() + seconds
         while True:
