@@ -435,7 +435,7 @@ def test_two_at_once_and_one_killed(tmp_path: Path) -> None:
     assert all(re.search("Use numpy:cpu|probably numpy:cpu", text) for text in outputs[:2])
     (path,) = (tmp_path / "samples").iterdir()
     assert list(samples.read(path))
-    (profile,) = (tmp_path / "profiles").iterdir()
+    (profile,) = (tmp_path / "profiles").glob("*.json")
     assert json.loads(profile.read_text())["decided"]
     left = [p.name for p in tmp_path.rglob("*") if p.is_file() and p.name.startswith(".")]
     assert not left

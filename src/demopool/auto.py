@@ -1,10 +1,15 @@
 """``auto``: the backend and route for a job, and why.
 
 1. The very case was measured on this machine (``demopool choose``): what was recommended.
-2. Something was measured: the lowest predicted time, by the cost model with coefficients fitted to
-   those measurements and corrected by what it missed on cases of about the same size, among
-   backends that were right when they were measured.
+2. Something was measured: the lowest time, measured or else predicted by the cost model with
+   coefficients fitted to those measurements and corrected by what it missed on cases of about the
+   same size, among backends that were right when they were measured.
 3. Nothing was: the backend the array belongs to, by the cheapest route of the model as shipped.
+
+Who was wrong, or crashed, is not taken, nor what is predicted not to fit into memory (the rule of
+``candidates.limits_here``, input and output included), unless nothing else is left: a prediction
+may err and a crash may have had another cause, so the last candidate is tried, with a warning, and
+never refused. It is the one that needs the least memory; who was wrong comes last of all.
 
 Nothing is measured here. Arrays in the host's memory can go to any backend (``data="host"``, so a
 GPU was judged with its transfers); an array on a device stays on it.
@@ -12,47 +17,50 @@ GPU was judged with its transfers); an array on a device stays on it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from math import exp, log, log2
+from math import inf
 from typing import Any
 
-from . import capabilities, costs, profiles, registry
-from .candidates import Candidate, Subject
+from . import forks, profiles
+from .candidates import Candidate, Subject, limits_here
 from .cases import Case
 from .errors import InvalidInput, Unsupported
+from .learnt import Decided
 from .measurement.fingerprint import usual_threads
-from .profiles import Profile
-from .routes import Sizes, find, split
+from .options import DEFAULT, Option, options_for
 from .units import readable
-from .vocabulary import State, result_dtype
+from .vocabulary import State, Verdict
 
-DEFAULT = "numpy:cpu"
+ALWAYS_FITS = 2**25
+"""Bytes that a call may need without a look at what is free, which would cost such calls time."""
 
-# What the model missed on a measured case corrects its predictions for others of the same
-# descriptor, the more the nearer they are: a case four times as large in one size (_REACH
-# doublings) weighs exp(-1/2), and _DOUBT weighs for leaving the model alone.
-_SAME = ("descriptor", "dtype", "order", "data")
-_SIZES = ("batch", "n", "d", "k", "iterations")
-_REACH = 2.0
-_DOUBT = 0.5
+ROOM_SECONDS = 1.0
+"""How long an answer to that question is good for."""
 
+OVERRULED = 2.0
+"""A recommendation stands until another candidate is known to be so many times faster: a later race
+measured it, or it was left out then because it was thought to be slow."""
 
-@dataclass(frozen=True)
-class Option:
-    """One candidate: what was predicted and measured, or why it does not come into question."""
-
-    backend: str
-    route: str
-    predicted_s: float | None = None
-    measured_s: float | None = None
-    reason: str = ""
+DESCRIPTOR_OF = {
+    "weights": "democratic",
+    "pool_sketch": "sketched-sum",
+    "power": "power",
+    "power_sketch": "sketched-power",
+}
+"""Operations whose routes are those of a descriptor, and differ in nothing else: what was measured
+of one holds for the other."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer, ``because`` of what (``measured``, ``model`` or ``default``), and all options."""
+    """The answer, ``because`` of what (``measured``, ``model`` or ``default``), and all options.
+
+    warning   why it may fail all the same, if it is the last one left; part of the sentence
+    """
 
     case: Case
     backend: str
@@ -60,34 +68,53 @@ class Explanation:
     because: str
     sentence: str
     options: tuple[Option, ...]
+    warning: str = ""
 
     def as_result(self) -> dict[str, Any]:
-        return {
-            "case": asdict(self.case),
-            "backend": self.backend,
-            "route": self.route,
-            "because": self.because,
-            "sentence": self.sentence,
-            "options": [asdict(option) for option in self.options],
-        }
+        return asdict(self)
 
 
-def prices(backend: str, dtype: str, profile: Profile | None = None) -> dict[str, float]:
-    """Coefficients fitted to this machine where there are some, else those shipped."""
-    known = (profile or profiles.here()).coefficients
-    fitted = known.get(backend, {}).get(result_dtype(dtype))
-    return fitted or costs.coefficients(backend, dtype)
+@dataclass(frozen=True)
+class _Survey:
+    """All that can be known of a job without asking what is free."""
+
+    case: Case
+    options: tuple[Option, ...]
+    answer: Decided | None
+    known: Decided | None
+    cases: int
+    fitted: bool
+    unlimited: Explanation | None = None
+    most_bytes: float = 0.0
 
 
-def pick(case: Case, *, home: str, backend: str = "auto", route: str = "auto") -> Candidate:
+def pick(
+    case: Case,
+    *,
+    home: str,
+    backend: str = "auto",
+    route: str = "auto",
+    subject: Subject | None = None,
+) -> Candidate:
     """Backend and route for a case whose array belongs to ``home``; asking again costs nothing."""
-    return _pick(case, home, backend, route, profiles.version_of_here())
+    found = _decide(_survey(case, home, backend, route, subject, *_world()), _room)
+    if found.warning and found.warning not in _warned:
+        _warned.add(found.warning)
+        warnings.warn(found.sentence, RuntimeWarning, stacklevel=4)
+    return Candidate(found.backend, found.route)
+
+
+def pick_route(backend: str, operation: str, **job: Any) -> str:
+    """The route of one operation, for arrays of that backend; ``job`` is fields of a case."""
+    case, subject = _operation(backend, operation, **job)
+    return pick(case, home=backend, backend=backend, subject=subject).route
 
 
 @lru_cache(maxsize=1024)
-def _pick(case: Case, home: str, backend: str, route: str, profile: Any) -> Candidate:
-    found = _decide(case, home, backend, route)
-    return Candidate(found.backend, found.route)
+def _operation(backend: str, operation: str, **job: Any) -> tuple[Case, Subject]:
+    data = "host" if backend.endswith(":cpu") else "device"
+    case = Case(descriptor=DESCRIPTOR_OF[operation], data=data, **job)
+    return case, Subject("operation", operation)
 
 
 def explain(
@@ -113,79 +140,168 @@ def explain(
     case = Case(
         descriptor=descriptor, batch=max(images, 1), n=n, d=d, dtype=dtype, data=data, **parameters
     )
-    return _decide(case, DEFAULT, backend, route)
+    return _decide(_survey(case, DEFAULT, backend, route, None, *_world()), _room)
 
 
-def _decide(case: Case, home: str, backend: str, route: str) -> Explanation:
-    profile = profiles.here()
-    options = [
-        _option(case, Candidate(name, each), profile, route)
-        for name in _backends(profile, home, backend, case.data)
-        for each in Subject("descriptor", case.descriptor).routes()
-        if _matches(case.descriptor, each, route)
-    ]
-    usable = [option for option in options if not option.reason]
-    if not usable:
+# --- the candidates ---
+
+
+def _world() -> tuple[Any, ...]:
+    """What else the options depend on."""
+    return profiles.version_of_here(), forks.loaded_before
+
+
+@lru_cache(maxsize=1024)
+def _survey(
+    case: Case,
+    home: str,
+    backend: str,
+    route: str,
+    subject: Subject | None,
+    version: Any,
+    before_fork: frozenset[str] | None,
+) -> _Survey:
+    profile, threads = profiles.here(), usual_threads()
+    of = Subject("descriptor", case.descriptor)
+    known = profile.record(case, threads)
+    options = options_for(case, home, backend, route, subject or of, profile, known)
+    possible = [option for option in options if option.state is not State.UNSUPPORTED]
+    if not possible:
         reasons = "; ".join(dict.fromkeys(option.reason for option in options))
         raise Unsupported(f"{case.descriptor} by {route}", reasons or "no backend has it")
-    decided = profile.of(case, usual_threads())
-    names = {(option.backend, option.route): option for option in usable}
-    if decided and (decided.backend, decided.route) in names:
-        best = names[decided.backend, decided.route]
-        sentence = (
-            f"{best.backend} by {best.route}: measured here{_with_threads(decided.threads)}, "
-            f"{decided.state} among {len(decided.candidates)} candidates "
-            f"({readable(best.measured_s, 'time')})."
-        )
-        return _explained(case, best, "measured", sentence, options)
-    best = min(usable, key=lambda option: option.predicted_s or 0.0)
-    time = readable(best.predicted_s, "time")
-    if profile.coefficients:
-        sentence = (
-            f"{best.backend} by {best.route}: not measured; the lowest predicted time ({time}), by "
-            f"a model fitted to what was measured here ({len(profile.decided)} cases)."
-        )
-        return _explained(case, best, "model", sentence, options)
-    sentence = (
-        f"{best.backend} by {best.route}: nothing was measured here; the cheapest route by the "
-        f"model as shipped ({time}). `demopool choose` would tell."
+    answer = profile.of(case, threads)
+    found = _Survey(case, options, answer, known, len(profile.decided), bool(profile.coefficients))
+    return replace(
+        found,
+        unlimited=_decide(found, lambda name: inf),
+        most_bytes=max(option.needed_bytes or 0.0 for option in possible),
     )
-    return _explained(case, best, "default", sentence, options)
+
+
+# --- the decision ---
+
+
+def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
+    """What to take where a backend may use so many bytes."""
+    if survey.unlimited and survey.most_bytes <= ALWAYS_FITS:
+        return survey.unlimited
+    options = [_judged(option, room) for option in survey.options]
+    usable = [option for option in options if option.state is State.OK]
+    if not usable:
+        best, why = _last(options, room)
+        return _explained(survey, best, f"{best.name}: {why}", options, warning=why)
+    best = min(usable, key=lambda option: option.estimated_s)
+    answer = survey.answer
+    recommended = answer and next(
+        (o for o in usable if (o.backend, o.route) == (answer.backend, answer.route)), None
+    )
+    if answer and recommended and recommended.estimated_s <= OVERRULED * best.estimated_s:
+        verdict = "probably fastest" if answer.state == Verdict.UNKNOWN else answer.state
+        sentence = (
+            f"{recommended.name}: measured here{_with_threads(answer.threads)}, {verdict} among "
+            f"{_count(len(answer.candidates), 'candidate')} "
+            f"({readable(recommended.measured_s, 'time')})."
+        )
+        return _explained(survey, recommended, sentence, options, because="measured")
+    sentence = f"{best.name}: {_grounds(survey, best)}{_spared(options, best)}"
+    if recommended:
+        sentence += (
+            f" {recommended.name} was recommended, but takes over {OVERRULED:g} times as long."
+        )
+    return _explained(survey, best, sentence, options)
+
+
+def _judged(option: Option, room: Callable[[str], float]) -> Option:
+    """With the lack of memory, unless something worse is known."""
+    if option.state is not State.OK or _fits(option, room):
+        return option
+    return replace(option, state=State.OUT_OF_MEMORY, reason=_shortage(option, room))
+
+
+def _fits(option: Option, room: Callable[[str], float]) -> bool:
+    needed = option.needed_bytes or 0.0
+    return needed <= ALWAYS_FITS or needed <= room(option.backend)
+
+
+def _shortage(option: Option, room: Callable[[str], float]) -> str:
+    needed, most = option.needed_bytes, room(option.backend)
+    return f"{readable(needed, 'memory')} needed, {readable(most, 'memory')} may be used"
+
+
+def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, str]:
+    """Whom to take when something speaks against everybody, and what it is."""
+    crashed = [o for o in options if o.state is State.ERROR]
+    large = [o for o in options if o.state is State.OUT_OF_MEMORY]
+    fitting = [o for o in crashed if _fits(o, room)]
+    if fitting:
+        best = min(fitting, key=lambda option: option.estimated_s)
+        return (
+            best,
+            f"it crashed when it was measured here ({best.reason}), but nothing else is left.",
+        )
+    if large or crashed:
+        best = min(large or crashed, key=lambda option: option.needed_bytes or 0.0)
+        return best, (
+            "nothing is predicted to fit into memory; this takes the least "
+            f"({_shortage(best, room)})."
+        )
+    wrong = [o for o in options if o.state is State.WRONG]
+    best = min(wrong, key=lambda option: option.estimated_s)
+    return (
+        best,
+        f"it was wrong when it was measured here ({best.reason}), but nothing else is left.",
+    )
+
+
+def _grounds(survey: _Survey, best: Option) -> str:
+    """Why it is this one, when it is not an answer that stands."""
+    predicted = f"the lowest predicted time ({readable(best.predicted_s, 'time')})"
+    timed = len(survey.known.candidates) if survey.known else 0
+    if best.measured_s is not None:
+        time_ = readable(best.measured_s, "time")
+        if timed == 1:
+            return f"measured here ({time_}), as no other was; none is predicted to be faster."
+        return f"measured here ({time_}), the lowest of {timed}; none is predicted to be faster."
+    if best.at_least_s is not None:
+        given_up = readable(best.at_least_s, "time")
+        return f"{predicted}, though a call was once given up after {given_up}."
+    if timed:
+        others = "1 other was" if timed == 1 else f"{timed} others were"
+        return f"not timed at these sizes, where {others}; {predicted}."
+    if survey.fitted:
+        cases = _count(survey.cases, "case")
+        return f"not measured; {predicted}, by a model fitted to what was measured here ({cases})."
+    return (
+        "nothing was measured here; the cheapest route by the model as shipped "
+        f"({readable(best.predicted_s, 'time')}). `demopool choose` would tell."
+    )
+
+
+def _spared(options: list[Option], best: Option) -> str:
+    """A word on who would be faster, if it had the memory."""
+    faster = [
+        o for o in options if o.state is State.OUT_OF_MEMORY and o.estimated_s < best.estimated_s
+    ]
+    if not faster:
+        return ""
+    quickest = min(faster, key=lambda option: option.estimated_s)
+    return f" {quickest.name} would be faster, but does not fit ({quickest.reason})."
 
 
 def _explained(
-    case: Case, best: Option, because: str, sentence: str, options: list[Option]
+    survey: _Survey,
+    best: Option,
+    sentence: str,
+    options: list[Option],
+    *,
+    because: str = "",
+    warning: str = "",
 ) -> Explanation:
-    ordered = sorted(options, key=lambda o: (bool(o.reason), o.predicted_s or 0.0))
-    return Explanation(case, best.backend, best.route, because, sentence, tuple(ordered))
-
-
-def _backends(profile: Profile, home: str, backend: str, data: str) -> tuple[str, ...]:
-    """Those that come into question: the one named, or home, and who was right when measured."""
-    if backend != "auto":
-        return (backend,)
-    if data == "device" or home != DEFAULT:
-        return (home,)
-    known = registry.names()  # a plug-in may have gone since
-    return tuple(dict.fromkeys((home, *(name for name in profile.backends if name in known))))
-
-
-def _matches(descriptor: str, candidate_route: str, wanted: str) -> bool:
-    """Whether a route is one that was asked for; parts may be ``auto``."""
-    asked, has = split(descriptor, wanted), split(descriptor, candidate_route)
-    return all(name in ("auto", has[operation]) for operation, name in asked.items())
-
-
-def _option(case: Case, candidate: Candidate, profile: Profile, asked: str) -> Option:
-    steps = Subject("descriptor", case.descriptor).steps(candidate.route)
-    reason = _obstacle(case, candidate, steps, asked) or profile.failure(case, candidate)
-    if reason:
-        return Option(*candidate, reason=reason)
-    predicted = _modelled(candidate, case, profile) * _correction(candidate, case, profile)
-    decided = profile.of(case, usual_threads())
-    of_case = decided.candidates if decided else ()
-    times = [m.seconds for m in of_case if (m.backend, m.route) == tuple(candidate)]
-    return Option(*candidate, predicted, times[0] if times else None)
+    because = because or ("model" if survey.fitted or survey.known else "default")
+    ordered = sorted(options, key=lambda o: (o.state is not State.OK, o.estimated_s))
+    return Explanation(
+        survey.case, best.backend, best.route, because, sentence, tuple(ordered), warning
+    )
 
 
 def _with_threads(measured: int) -> str:
@@ -193,50 +309,22 @@ def _with_threads(measured: int) -> str:
     return "" if measured == usual_threads() else f" (with threads={measured})"
 
 
-def _modelled(candidate: Candidate, case: Case, profile: Profile) -> float:
-    steps = Subject("descriptor", case.descriptor).steps(candidate.route)
-    known = prices(candidate.backend, case.dtype, profile)
-    counts = costs.counts_of(candidate.backend, steps, case)
-    return sum(known[kind] * count for kind, count in counts.items())
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def _correction(candidate: Candidate, case: Case, profile: Profile) -> float:
-    """How far the model was off where this candidate was measured, the near cases first."""
-    total, weights = 0.0, _DOUBT
-    for decided in profile.decided:
-        measured = decided.case
-        if any(getattr(measured, name) != getattr(case, name) for name in _SAME):
-            continue
-        steps = (_doublings(getattr(measured, size), getattr(case, size)) for size in _SIZES)
-        weight = exp(-sum(step * step for step in steps) / (2 * _REACH**2))
-        for m in decided.candidates:
-            if (m.backend, m.route) == tuple(candidate):
-                total += weight * log(m.seconds / _modelled(candidate, measured, profile))
-                weights += weight
-    return exp(total / weights)
+# --- the surroundings ---
+
+_warned: set[str] = set()
+_rooms: dict[str, tuple[float, float]] = {}
 
 
-def _doublings(size: int, other: int) -> float:
-    """How often one is doubled to get the other; zero iterations are a size too."""
-    return log2((1 + size) / (1 + other))
-
-
-def _obstacle(case: Case, candidate: Candidate, steps: dict[str, str], asked: str) -> str:
-    probe = registry.probe(candidate.backend)
-    if probe.state is not State.OK:
-        return probe.reason
-    for operation, name in steps.items():
-        route = find(operation, name)
-        if not isinstance(route, str) and route.by_name_only and "auto" in asked:
-            return "kept as a baseline, never picked by auto"
-        supported = capabilities.supports(
-            candidate.backend,
-            operation,
-            route=name,
-            dtype=case.dtype,
-            order=case.order,
-            sizes=Sizes(case.n, case.d, case.p),
-        )
-        if not supported:
-            return supported.reason
-    return ""
+def _room(backend: str) -> float:
+    """What a call may use, asked for at most once in a while."""
+    now = time.monotonic()
+    asked, found = _rooms.get(backend, (-inf, inf))
+    if now - asked >= ROOM_SECONDS:
+        limit = limits_here(backend).bytes
+        found = inf if limit is None else limit
+        _rooms[backend] = now, found
+    return found

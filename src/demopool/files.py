@@ -1,10 +1,13 @@
-"""Writing files whole or not at all; reading files that may be a stranger's."""
+"""Writing files whole, by one process at a time; reading files that may be a stranger's."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import InvalidInput
@@ -34,6 +37,40 @@ def read_text(path: Path) -> str:
     if len(content) > LARGEST:
         raise InvalidInput(f"{path} cannot be read: it has more than {LARGEST // 10**6} MB.")
     return content.decode("utf-8", errors="replace")
+
+
+LOCK_SECONDS = 10.0
+"""Nobody holds a lock for longer than it takes to write a small file, unless something hangs."""
+
+
+@contextmanager
+def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Keep other processes that ask for the same from changing a file meanwhile.
+
+    The lock is a file beside it, ``NAME.lock``, which stays: the system releases it when a process
+    ends, however that happens. After ``seconds``, and where the system or the file system has no
+    locks, the work is done without one.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a Unix
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f"{path.name}.lock")
+    with lock.open("ab") as file:
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    break
+                time.sleep(0.01)
+            except OSError:
+                break
+        yield  # closing the file releases it
 
 
 def write_text(path: Path, text: str) -> None:

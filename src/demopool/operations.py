@@ -7,13 +7,14 @@ device wait.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from . import analysis, auto, capabilities, costs, profiles, registry
+from . import analysis, auto, capabilities, costs, estimates, registry
 from .capabilities import Support
 from .cases import Case
 from .contract import ArrayFacts, Implementation
@@ -44,20 +45,16 @@ def _operations(name: str) -> Operations:
     return Operations(name, registry.implementation(name))
 
 
-@lru_cache(maxsize=4096)
 def cheapest_route(
-    name: str,
-    operation: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    order: int,
-    profile: Any,
-    **job: Any,
+    name: str, operation: str, shape: tuple[int, ...], dtype: str, order: int, **job: Any
 ) -> str:
-    """What auto takes for an operation; ``profile`` tells when to think again."""
+    """What auto takes for an operation: as for a descriptor where that has the same routes."""
     *leading, n, d = shape
-    case = Case(batch=prod(leading), n=n, d=d, dtype=dtype, order=order, **job)
-    return costs.cheapest(name, operation, case, auto.prices(name, dtype))
+    job |= {"batch": prod(leading), "n": n, "d": d, "dtype": dtype, "order": order}
+    if operation in auto.DESCRIPTOR_OF:
+        return auto.pick_route(name, operation, **job)
+    case = Case(**job)
+    return costs.cheapest(name, operation, case, estimates.prices(name, dtype))
 
 
 class Operations:
@@ -191,7 +188,7 @@ class Operations:
     def asarray(self, array: Any) -> Any:
         """A NumPy array as this backend's, on its device; a view where the library can."""
         try:
-            return self.implementation.asarray(array)
+            return self.implementation.asarray(_native(array))
         except TypeError:
             given = getattr(array, "dtype", type(array).__name__)
             raise InvalidInput(
@@ -307,6 +304,16 @@ class Operations:
         route, order = validated(route=route, order=order)
         self._support(operation, route, facts, order, job.get("p"))
         if route == "auto":
-            job |= {"order": order, "profile": profiles.version_of_here()}
-            route = cheapest_route(self.name, operation, facts.shape, facts.dtype, **job)
+            route = cheapest_route(self.name, operation, facts.shape, facts.dtype, order, **job)
         return self.implementation.kernels[operation, route]
+
+
+def _native(array: Any) -> Any:
+    """A NumPy array as every library can read it: not of another byte order, and no element across
+    the boundaries of its size, as fields of records can be."""
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        return array
+    usual = array.dtype.isnative and array.flags.aligned
+    if usual and not any(stride % max(array.itemsize, 1) for stride in array.strides):
+        return array
+    return array.astype(array.dtype.newbyteorder("="), order="C")

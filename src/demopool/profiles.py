@@ -1,193 +1,186 @@
 """Profiles: what ``choose`` found on this machine, for ``backend="auto"`` and ``explain``.
 
 One readable JSON file per machine and software, named by the key of its fingerprint, in the user's
-cache directory. It holds the answer for every case, and coefficients of the cost model fitted to
-what was measured. A file that is damaged, or of another schema, is passed over with a warning.
+cache directory. It holds what is known of every case, and coefficients of the cost model fitted to
+what was measured. What a value means is in ``learnt.py``, the file's own rules in
+``profile_files.py``.
 """
 
 from __future__ import annotations
 
-import json
-import warnings
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import costs, places
-from .candidates import Candidate, Subject
-from .cases import Case
+from . import places, profile_files
 from .codes import code_key
 from .errors import InvalidInput
-from .files import write_text
-from .measurement import fingerprint
-from .vocabulary import State, Verdict, result_dtype
+from .files import locked
+from .fitting import fit
+from .learnt import Decided, Measured, Profile, Untimed, identity
+from .measurement import fingerprint, memory
+from .vocabulary import State, Verdict
 
 if TYPE_CHECKING:
-    from .answers import Choice
+    from .answers import Choice, Row
 
-SCHEMA = 1
+LOOK_SECONDS = 1.0
+"""How soon a process sees what another has learnt. Looking costs two microseconds, asking none."""
 
-# How much a coefficient may be trusted before anything is measured: a measured ratio of 1 + x
-# weighs as much as a coefficient that is off by x / _PRIOR from what is shipped.
-_PRIOR = 0.1
-
-_changes = 0
-
-_FAILURES = (State.WRONG, State.ERROR, State.TIMEOUT)
-
-# What the time of a case does not depend on, or hardly.
-_IRRELEVANT = ("gamma", "tau", "p")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One candidate of one case."""
-
-    backend: str
-    route: str
-    seconds: float
-    verdict: str
-    code: str = ""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A candidate that is not to be used for such a case, and why."""
-
-    backend: str
-    route: str
-    reason: str
-    code: str = ""
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The answer for one case; ``backend`` and ``route`` are the recommended ones.
-
-    whole    all candidates could compete; what a restricted race found is no answer for ``auto``,
-             its times are still measurements
-    failed   candidates that were wrong, or did not survive
-    """
-
-    case: Case
-    threads: int
-    state: str
-    backend: str
-    route: str
-    candidates: tuple[Measured, ...]
-    measured_at: str = ""
-    whole: bool = True
-    failed: tuple[Failed, ...] = ()
-
-
-@dataclass(frozen=True)
-class Profile:
-    """``coefficients``: backend -> dtype -> seconds per unit of each kind of work."""
-
-    decided: tuple[Decided, ...] = ()
-    coefficients: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-
-    def of(self, case: Case, threads: int | None = None) -> Decided | None:
-        """The answer for the very case, whatever gamma, tau and p; for so many threads if known."""
-        wanted = _identity(case)
-        same = [d for d in reversed(self.decided) if d.whole and _identity(d.case) == wanted]
-        return next((d for d in same if d.threads == threads), same[0] if same else None)
-
-    def failure(self, case: Case, candidate: Candidate) -> str:
-        """Why a candidate is not to be used for such a case; empty if nothing is known."""
-        for decided in self.decided:
-            if (decided.case.descriptor, decided.case.dtype) == (case.descriptor, case.dtype):
-                for failed in decided.failed:
-                    if (failed.backend, failed.route) == tuple(candidate):
-                        return failed.reason
-        return ""
-
-    @property
-    def backends(self) -> tuple[str, ...]:
-        """Those that were right, and measured, at least once."""
-        found = (m.backend for decided in self.decided for m in decided.candidates)
-        return tuple(dict.fromkeys(found))
+_UNTIMED = (State.WRONG, State.ERROR, State.TIMEOUT, State.OUT_OF_MEMORY)
 
 
 def here() -> Profile:
     """Of this machine and its software, as far as the code is still that which was measured."""
-    return _current(_path(_key()))
+    return _current(*version_of_here())
 
 
-def version_of_here() -> tuple[Path, int]:
-    """Changes whenever this process sees another profile."""
-    return _path(_key()), _changes
+def path_here() -> Path:
+    """The file of this machine's profile; there may be none."""
+    return _path(_key())
+
+
+def version_of_here() -> tuple[Path, Any]:
+    """Changes when the profile does, by this process or another."""
+    path = path_here()
+    looked_at, stamp = _seen.get(path, (-LOOK_SECONDS, None))
+    now = time.monotonic()
+    if now - looked_at >= LOOK_SECONDS:
+        stamp = _stamp(path)
+        _seen[path] = now, stamp
+    return path, stamp
 
 
 def remember(choice: Choice) -> str:
-    """Add an answer to the profile of the machine it was measured on; a sentence if it cannot be.
+    """Add what a race has shown to the profile of its machine; a sentence if it cannot be.
 
-    Written whole or not at all: of two that write at once the last one wins, and nothing breaks.
+    What others have written meanwhile is read again and kept, also what is known of the same case:
+    an answer does not make way for less, and no time is forgotten for a race that has none.
     """
-    if choice.backend is None or choice.route is None or not choice.fingerprint:
+    found = _found(choice)
+    if not (found.candidates or found.untimed):
         return ""
+    path = _path(choice.fingerprint or _key())
+    try:
+        with locked(path):
+            profile_files.check_replaceable(path)
+            before = _still_true(profile_files.read(path, is_locked=True).decided)
+            decided = _with(before, found)
+            profile_files.write(path, Profile(decided, fit(decided)))
+    except OSError as problem:
+        return f"the profile could not be saved, so auto does not know of it: {problem.strerror}"
+    except InvalidInput as problem:
+        return f"the profile could not be saved, so auto does not know of it: {problem}"
+    forget()
+    return ""
+
+
+def reset() -> int:
+    """Forget all that was learnt on this machine; returns of how many cases."""
+    path = path_here()
+    with locked(path):
+        known = len(profile_files.read(path, is_locked=True).decided)
+        path.unlink(missing_ok=True)
+    forget()
+    return known
+
+
+def forget() -> None:
+    """Read the profile again the next time it is asked for."""
+    _seen.clear()
+
+
+# --- what a race has shown ---
+
+
+def _found(choice: Choice) -> Decided:
     measured = tuple(
         Measured(
             row.backend,
             row.route,
             row.median_s,
-            str(row.verdict),
+            str(row.verdict or Verdict.UNKNOWN),
             choice.codes.get(row.backend, ""),
         )
         for row in choice.rows
-        if row.state is State.OK and row.median_s is not None
+        if row.state is State.OK and row.median_s and profile_files.is_time(row.median_s)
     )
-    if not measured:
-        return ""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    failed = tuple(
-        Failed(row.backend, row.route, row.reason, code_key(row.backend))
-        for row in choice.rows
-        if row.state in _FAILURES and row.route
-    )
-    answer = Decided(
+    return Decided(
         choice.case,
         choice.threads,
-        choice.state,
-        choice.backend,
-        choice.route,
+        str(choice.state),
+        choice.backend or "",
+        choice.route or "",
         measured,
-        now,
-        choice.whole,
-        failed,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        choice.whole and choice.backend is not None and bool(measured),
+        tuple(_untimed(choice.rows)),
     )
-    path = _path(choice.fingerprint)
-    before = _still_true(_read(path).decided)
-    same = [
-        d
-        for d in before
-        if _identity(d.case) == _identity(choice.case) and d.threads == choice.threads
-    ]
-    if any(_is_better(old, answer) for old in same):
-        return ""
-    kept = [d for d in before if d not in same]
-    profile = Profile((*kept, answer), {})
-    profile = Profile(profile.decided, fit(profile.decided))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, _text(profile, choice.fingerprint))
-    except (OSError, InvalidInput) as problem:
-        return f"the profile could not be saved, so auto does not know of it: {problem}"
-    global _changes
-    _changes += 1
-    forget()
-    return ""
 
 
-def forget() -> None:
-    """Read the profile again the next time it is asked for."""
-    _read.cache_clear()
-    _current.cache_clear()
+def _untimed(rows: Iterable[Row]) -> Iterator[Untimed]:
+    for row in rows:
+        if row.state not in _UNTIMED or not row.route:
+            continue
+        if row.reason.startswith("the worker could not be started"):
+            continue  # which says nothing of the candidate
+        bound = row.at_least_s
+        seen = row.state is State.OUT_OF_MEMORY and not row.reason.startswith("predicted")
+        yield Untimed(
+            row.backend,
+            row.route,
+            str(row.state),
+            row.reason,
+            bound if bound and profile_files.is_time(bound) else None,
+            _free(row.backend) if seen else None,
+            code_key(row.backend),
+        )
+
+
+def _free(backend: str) -> float | None:
+    on_gpu = backend.endswith(":cuda")
+    return memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
+
+
+def _with(before: Iterable[Decided], new: Decided) -> tuple[Decided, ...]:
+    """What was known, and what is new; of the same case and threads they become one."""
+    kept, merged = [], new
+    for old in before:
+        if identity(old.case) == identity(new.case) and old.threads == new.threads:
+            merged = _merged(old, merged)
+        else:
+            kept.append(old)
+    return (*kept, merged)
+
+
+def _merged(old: Decided, new: Decided) -> Decided:
+    """The better answer; of each candidate the latest time, and why it has none.
+
+    Who was timed again has made good what he failed at. Who failed keeps the time he had: it was
+    measured, and a call that took too long on a loaded machine does not undo it.
+    """
+    answer = old if _is_better(old, new) else new
+    times = {(m.backend, m.route): m for m in (*old.candidates, *new.candidates)}
+    again = {(m.backend, m.route) for m in new.candidates}
+    without = {(u.backend, u.route): u for u in old.untimed if (u.backend, u.route) not in again}
+    without |= {(u.backend, u.route): _latest(without, u) for u in new.untimed}
+    return replace(
+        answer,
+        candidates=tuple(times.values()),
+        untimed=tuple(without.values()),
+        measured_at=new.measured_at,
+    )
+
+
+def _latest(before: dict[tuple[str, str], Untimed], new: Untimed) -> Untimed:
+    """A lack of time or memory does not excuse who was wrong or crashed."""
+    old = before.get((new.backend, new.route))
+    fault = (State.WRONG, State.ERROR)
+    return old if old and old.state in fault and new.state not in fault else new
 
 
 def _is_better(old: Decided, new: Decided) -> bool:
@@ -197,72 +190,48 @@ def _is_better(old: Decided, new: Decided) -> bool:
     return new.state == Verdict.UNKNOWN and old.state != Verdict.UNKNOWN
 
 
+# --- what is still true ---
+
+
 def _still_true(decided: tuple[Decided, ...]) -> tuple[Decided, ...]:
     """Without what was measured of code that is not there any more."""
     found = []
     for answer in decided:
         measured = tuple(m for m in answer.candidates if _is_current(m))
-        failed = tuple(f for f in answer.failed if _is_current(f))
+        untimed = tuple(u for u in answer.untimed if _is_current(u))
         recommended = any((m.backend, m.route) == (answer.backend, answer.route) for m in measured)
         # An answer counts as one only if all who competed for it are what they were.
         whole = answer.whole and recommended and len(measured) == len(answer.candidates)
-        if measured or failed:
-            found.append(replace(answer, candidates=measured, failed=failed, whole=whole))
+        if measured or untimed:
+            found.append(replace(answer, candidates=measured, untimed=untimed, whole=whole))
     return tuple(found)
 
 
-def _is_current(of: Measured | Failed) -> bool:
+def _is_current(of: Measured | Untimed) -> bool:
     return not of.code or of.code == code_key(of.backend)
 
 
-def fit(decided: tuple[Decided, ...]) -> dict[str, dict[str, dict[str, float]]]:
-    """Coefficients for every backend and dtype that was measured: those shipped, moved as far as
-    the measurements ask for.
+# --- the file ---
 
-    Least squares of (predicted / measured - 1), and of (coefficient / shipped - 1) with a small
-    weight: kinds of work that no measurement shows keep what was shipped.
-    """
-    rows: dict[tuple[str, str], list[tuple[dict[str, float], float]]] = {}
-    for answer in decided:
-        subject = Subject("descriptor", answer.case.descriptor)
-        dtype = result_dtype(answer.case.dtype)
-        for m in answer.candidates:
-            counts = costs.counts_of(m.backend, subject.steps(m.route), answer.case)
-            rows.setdefault((m.backend, dtype), []).append((counts, m.seconds))
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for (backend, dtype), measured in rows.items():
-        found.setdefault(backend, {})[dtype] = _solve(costs.coefficients(backend, dtype), measured)
-    return found
+_seen: dict[Path, tuple[float, Any]] = {}
 
 
-def _solve(
-    shipped: dict[str, float], measured: list[tuple[dict[str, float], float]]
-) -> dict[str, float]:
-    from scipy.optimize import nnls
-
-    kinds = [kind for kind in costs.KINDS if shipped[kind] > 0]
-    # Unknowns are factors of what was shipped.
-    ratios = np.array(
-        [[counts.get(kind, 0.0) * shipped[kind] / s for kind in kinds] for counts, s in measured]
-    )
-    matrix = np.vstack([ratios, _PRIOR * np.eye(len(kinds))])
-    target = np.concatenate([np.ones(len(measured)), np.full(len(kinds), _PRIOR)])
-    factors, _ = nnls(matrix, target)
-    return {**shipped, **{k: float(f * shipped[k]) for k, f in zip(kinds, factors, strict=True)}}
-
-
-def _identity(case: Case) -> tuple[Any, ...]:
-    """What the time of a case depends on."""
-    described = {k: v for k, v in asdict(case).items() if k not in _IRRELEVANT}
-    if not case.descriptor.startswith("sketched-"):
-        del described["k"]
-    if not case.descriptor.endswith("democratic"):
-        del described["iterations"]
-    return tuple(sorted(described.items()))
+def _stamp(path: Path) -> Any:
+    """Every writing makes a new file, so its number, time and size tell."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _path(key: str) -> Path:
-    return places.cache_folder() / "profiles" / f"{key}.json"
+    return _file(places.cache_folder(), key)
+
+
+@lru_cache(maxsize=8)
+def _file(folder: Path, key: str) -> Path:
+    return folder / "profiles" / f"{key}.json"
 
 
 @cache
@@ -270,71 +239,25 @@ def _key() -> str:
     return fingerprint.key(fingerprint.fingerprint())
 
 
-@cache
-def _current(path: Path) -> Profile:
-    stored = _read(path)
+@lru_cache(maxsize=8)
+def _current(path: Path, stamp: Any) -> Profile:
+    stored = profile_files.read(path)
     decided = _still_true(stored.decided)
     if decided == stored.decided:
         return stored
     return Profile(decided, fit(decided) if stored.coefficients else {})
 
 
-@cache
-def _read(path: Path) -> Profile:
-    """Once in a process: asking must cost nothing."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return Profile()
-    except (OSError, UnicodeDecodeError) as problem:
-        return _ignored(path, str(problem))
-    try:
-        stored = json.loads(text)
-        if stored["schema"] != SCHEMA:
-            return _ignored(path, f"its schema is {stored['schema']}, this version's {SCHEMA}")
-        if f"{stored['fingerprint']}.json" != path.name:
-            return _ignored(path, "it is of another machine")
-        return Profile(
-            tuple(_decided(row) for row in stored["decided"]),
-            {
-                backend: {
-                    dtype: {kind: float(by_kind[kind]) for kind in costs.KINDS}
-                    for dtype, by_kind in of.items()
-                }
-                for backend, of in stored["coefficients"].items()
-            },
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        return _ignored(path, f"it is damaged ({type(problem).__name__}: {problem})")
-
-
-def _ignored(path: Path, why: str) -> Profile:
-    warnings.warn(
-        f"The profile {path.name} is not used: {why}. `demopool choose` makes a new one.",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return Profile()
-
-
-def _decided(row: dict[str, Any]) -> Decided:
-    measured = tuple(Measured(**m) for m in row["candidates"])
-    failed = tuple(Failed(**f) for f in row.get("failed", ()))
-    for m in measured:
-        Candidate.parse(f"{m.backend}/{m.route}")
-        if not m.seconds > 0:
-            raise ValueError("a time is not positive")
-    known = {**row, "case": Case(**row["case"]), "candidates": measured, "failed": failed}
-    Verdict(known["state"])
-    return Decided(**known)
-
-
-def _text(profile: Profile, key: str) -> str:
-    stored = {
-        "schema": SCHEMA,
-        "demopool": version("demopool"),
-        "fingerprint": key,
-        "machine": fingerprint.machine(),
-        **asdict(profile),
-    }
-    return json.dumps(stored, indent=1, allow_nan=False) + "\n"
+__all__ = [
+    "Decided",
+    "Measured",
+    "Profile",
+    "Untimed",
+    "fit",
+    "forget",
+    "here",
+    "path_here",
+    "remember",
+    "reset",
+    "version_of_here",
+]

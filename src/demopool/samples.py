@@ -2,12 +2,13 @@
 
 A file of samples is JSON Lines: a row is appended and flushed the moment it is measured, so what an
 interrupted command has measured is on disk. A half-written last line, left by a machine that lost
-power, is passed over by the reader.
+power, is passed over by the reader; so is any other line that cannot be meant, with a warning.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -94,22 +95,63 @@ def append(path: Path, samples: Iterable[Sample]) -> None:
 
 def read(path: Path) -> Iterator[Sample]:
     """The rows of a file in order; those of another schema and broken lines are passed over."""
-    for line in read_text(path).splitlines():
-        row = _parsed(line)
+    lines = read_text(path).splitlines()
+    broken = 0
+    for line in lines:
+        try:
+            row = _parsed(line)
+        except UNREADABLE as problem:
+            half = isinstance(problem, json.JSONDecodeError) and line[:1] in ("", "{")
+            broken += not half
+            continue
         if row is not None:
             yield row
+    if broken and path not in _told:
+        _told.add(path)
+        lost = f"{broken} of {len(lines)} lines cannot be meant and are passed over"
+        warnings.warn(f"The samples {path.name} are damaged: {lost}.", RuntimeWarning, stacklevel=2)
+
+
+_told: set[Path] = set()
+
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
+"""What nonsense in a file can raise, its nesting and the length of its numbers included."""
 
 
 def _parsed(line: str) -> Sample | None:
-    try:
-        row: dict[str, Any] = json.loads(line)
-        if row["schema"] != SCHEMA:
-            return None
-        row["case"] = Case(**row["case"])
-        known = {field.name for field in fields(Sample)}
-        return Sample(**{name: value for name, value in row.items() if name in known})
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    """None is a row of another version, which is as it should be."""
+    row: dict[str, Any] = json.loads(line)
+    if row["schema"] != SCHEMA:
         return None
+    row["case"] = Case(**row["case"])
+    known = {field.name for field in fields(Sample)}
+    found = Sample(**{name: value for name, value in row.items() if name in known})
+    for name in ("backend", "route", "measure", "session", "fingerprint", "code", "reason"):
+        if not isinstance(getattr(found, name), str):
+            raise TypeError(f"{name} is not a text")
+    for name in ("round", "threads"):
+        number = getattr(found, name)
+        if isinstance(number, bool) or not isinstance(number, int) or abs(number) >= 2**31:
+            raise TypeError(f"{name} is no such number")
+    for number in (found.value, found.device_s):
+        if number is not None and (isinstance(number, bool) or not isfinite(number) or number < 0):
+            raise ValueError("not a time, size or error")
+    least = _OF_A_RACE.get(found.measure)
+    if least is not None and not least <= (found.value or 0.0) <= 1e9:
+        raise ValueError("not of a race")
+    return found
+
+
+_OF_A_RACE = {"lowest_s": 1e-9, "mean_s": 1e-9, "calls": 1}
+"""What is put into a race again must be such as a race measures: no time is 0, or thirty years."""
 
 
 def _ends_in_half_a_line(path: Path) -> bool:

@@ -20,7 +20,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from . import profiles
 from .errors import InvalidInput, Unsupported
 from .hashing import VERSION, hashes
 from .implementations.torch_any import tensors, weights
@@ -319,7 +318,6 @@ def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:
     if not tensors.is_plain(X) or 0 in X.shape:
         return rule_of_thumb
     dtype = str(X.dtype).removeprefix("torch.")
-    job["profile"] = profiles.version_of_here()
     return cheapest_route(f"torch:{X.device.type}", operation, tuple(X.shape), dtype, **job)
 
 

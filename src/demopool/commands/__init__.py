@@ -19,6 +19,7 @@ from .choose import choose_command
 from .explain import explain_command
 from .history import history
 from .output import printable
+from .profile import profile_command
 from .ptx import ptx_command
 from .report import report
 from .streams import prepare, silence
@@ -38,6 +39,7 @@ def cli(context: click.Context) -> None:
     \b
     demopool choose           measure, decide, explain: the fastest for a job
     demopool explain --n 196  what auto would take here, and why
+    demopool profile          what this machine has learnt; --reset forgets it
     demopool backends         what can run here, and how to get the rest
     demopool check            is every implementation right? by the reference
     demopool check numpy:cpu --operation weights --worst
@@ -57,6 +59,7 @@ cli.add_command(check)
 cli.add_command(choose_command)
 cli.add_command(explain_command)
 cli.add_command(history)
+cli.add_command(profile_command)
 cli.add_command(ptx_command)
 cli.add_command(report)
 

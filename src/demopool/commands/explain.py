@@ -7,8 +7,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from demopool.auto import explain
+from demopool.options import Option
 from demopool.units import readable
-from demopool.vocabulary import DESCRIPTORS
+from demopool.vocabulary import DESCRIPTORS, State
 
 from .output import console, emit, envelope, json_option
 
@@ -52,6 +53,8 @@ def explain_command(
 
     Measured here by `demopool choose`: what it recommended. Else the lowest predicted time, by a
     model fitted to what was measured; without any measurement numpy:cpu by its cheapest route.
+    Never taken, unless nothing else is left: what was wrong or crashed here, and what is predicted
+    to need more than half of the free memory. `demopool profile` shows what was measured.
 
     \b
     demopool explain --batch 8 --n 784 --d 512
@@ -64,14 +67,27 @@ def explain_command(
     screen = console()
     screen.print(found.sentence, style="bold", soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False)
-    for heading in ("candidate", "predicted", "measured", ""):
-        table.add_column(heading, justify="left" if heading in ("candidate", "") else "right")
+    table.add_column("candidate", overflow="fold")
+    for heading in ("predicted", "measured", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
     for option in found.options:
         table.add_row(
             f"{option.backend}/{option.route}",
             readable(option.predicted_s, "time"),
             readable(option.measured_s, "time"),
-            option.reason,
+            readable(option.needed_bytes, "memory"),
+            _remark(option),
         )
     screen.print(table)
     return 0
+
+
+def _remark(option: Option) -> str:
+    """What speaks against it, or what is known beside a time."""
+    words = {State.WRONG: "wrong: ", State.ERROR: "crashed: "}.get(option.state, "")
+    if option.reason:
+        return words + option.reason
+    if option.at_least_s is not None and option.measured_s is None:
+        return f"given up after {readable(option.at_least_s, 'time')}"
+    return ""

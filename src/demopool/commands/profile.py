@@ -1,0 +1,117 @@
+"""``demopool profile``: what this machine has learnt, and how to forget it or take it elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from demopool import profile_files, profiles
+from demopool.errors import InvalidInput
+from demopool.learnt import Decided, Profile
+from demopool.units import readable
+
+from .output import check_writable, console, emit, envelope, json_option
+
+SCHEMA = 1
+
+_WORDS = {"wrong": "wrong", "error": "crashed", "timeout": "out of time"}
+
+
+@click.command(name="profile")
+@click.option("--reset", is_flag=True, help="Forget all of it; auto starts anew.")
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it to FILE as JSON, as auto reads it; with --reset, before that.",
+)
+@json_option
+def profile_command(reset: bool, export: Path | None, as_json: bool) -> int:
+    """What `demopool choose` has taught this machine, which backend="auto" uses.
+
+    One line for every job that was measured: what was recommended, or the best time of a race that
+    was restricted, interrupted or undecided (then auto goes by the times and a fitted model), how
+    many candidates were timed, and how many were wrong, crashed or ran out of time or memory.
+
+    \b
+    demopool profile                         look at it
+    demopool profile --export learnt.json    keep a copy
+    demopool profile --reset                 forget it: auto starts anew
+
+    A change of hardware, libraries or code is seen: another profile is used then. Samples are not
+    touched by --reset: the next `demopool choose` goes on from them, unless it is given --fresh.
+    """
+    check_writable(export)
+    path = profiles.path_here()
+    known = profiles.here()
+    if export is not None:
+        emit(profile_files.as_text(known, path.stem).rstrip("\n"), export)
+    if reset:
+        try:
+            profiles.reset()
+        except OSError as problem:
+            raise InvalidInput(f"{path} cannot be removed: {problem.strerror}.") from None
+    if as_json:
+        emit(envelope(SCHEMA, {"file": str(path), "reset": reset, **asdict(known)}))
+        return 0
+    screen = console()
+    cases = f"{len(known.decided)} {'job' if len(known.decided) == 1 else 'jobs'}"
+    if export is not None:
+        screen.print(f"{cases} written to {export}.", soft_wrap=True)
+    if reset:
+        screen.print(f"Forgotten: {cases}.", soft_wrap=True)
+    if export is not None or reset:
+        return 0
+    if not known.decided:
+        screen.print("Nothing was measured here yet: `demopool choose` does that.", soft_wrap=True)
+        return 0
+    screen.print(_table(known))
+    screen.print(f"{cases} in {path}", soft_wrap=True)
+    return 0
+
+
+def _table(known: Profile) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    for heading in ("job", "auto takes", "time", "timed"):
+        right = heading in ("time", "timed")
+        table.add_column(
+            heading,
+            justify="right" if right else "left",
+            no_wrap=heading == "time",
+            overflow="fold",  # a name that is cut off is no name
+        )
+    for decided in reversed(known.decided):
+        table.add_row(_job(decided), *_answer(decided), _timed(decided))
+    return table
+
+
+def _job(decided: Decided) -> str:
+    case = decided.case
+    sketch = f" k={case.k}" if case.descriptor.startswith("sketched-") else ""
+    threads = f"{decided.threads} thread" + ("" if decided.threads == 1 else "s")
+    sizes = f"{case.batch} x n={case.n} d={case.d}{sketch}, {case.dtype}, {threads}"
+    return f"{case.descriptor}\n{sizes}"
+
+
+def _answer(decided: Decided) -> tuple[str, str]:
+    """The recommendation; else the lowest time, which is none."""
+    times = {(m.backend, m.route): m.seconds for m in decided.candidates}
+    if decided.whole:
+        found = decided.backend, decided.route
+        verdict = decided.state
+    elif times:
+        found = min(times, key=lambda candidate: times[candidate])
+        verdict = "best of a part"
+    else:
+        return "by the model\nnothing was timed", "-"
+    return f"{'/'.join(found)}\n{verdict}", readable(times.get(found), "time")
+
+
+def _timed(decided: Decided) -> str:
+    rest = Counter(_WORDS.get(u.state, "out of memory") for u in decided.untimed)
+    return "\n".join([str(len(decided.candidates)), *(f"{n} {word}" for word, n in rest.items())])

@@ -1,0 +1,38 @@
+"""Answers of races that never took place, for tests of what is learnt from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from demopool import profiles
+from demopool.answers import Choice, Row
+from demopool.cases import Case
+from demopool.measurement.fingerprint import usual_threads
+from demopool.vocabulary import State, Verdict
+
+HERE = profiles._key()
+
+
+def choice(case: Case, times: dict[str, float], best: str, *others: Row, **changes: Any) -> Choice:
+    """The answer of a race: times by name of the candidate, the winner, and rows without a time."""
+    rows = []
+    for name, seconds in times.items():
+        backend, _, route = name.partition("/")
+        verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
+        rows.append(Row(backend, route, State.OK, verdict, median_s=seconds))
+    backend, _, route = best.partition("/")
+    fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
+    fields = {
+        "state": Verdict.FASTEST,
+        "rows": (*rows, *others),
+        "seconds": 1.0,
+        "rounds": 15,
+        **fields,
+    }
+    return Choice(case=case, backend=backend or None, route=route or None, sentence="", **fields)
+
+
+def without_time(name: str, state: State, reason: str, at_least_s: float | None = None) -> Row:
+    """A candidate that was wrong, crashed, or ran out of time or memory."""
+    backend, _, route = name.partition("/")
+    return Row(backend, route, state, reason=reason, at_least_s=at_least_s)

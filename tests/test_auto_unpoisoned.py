@@ -1,0 +1,266 @@
+"""What one race may not do to ``auto``: bar what only took long, forget times, fill the memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from races import HERE, choice, without_time
+
+import demopool as dp
+from demopool import auto, costs, estimates, options, places, profile_files, profiles
+from demopool.answers import Row
+from demopool.candidates import Candidate, Limits, Subject, predicted_bytes
+from demopool.cases import Case
+from demopool.measurement.fingerprint import usual_threads
+from demopool.vocabulary import State
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(profile_files, "_told", set())
+
+
+CASE = Case(batch=2, n=40, d=12)
+TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 2.5e-4}
+RESNET = Case(descriptor="power", batch=8, n=196, d=2048)
+
+
+def _timeouts(backend: str, case: Case) -> list[Row]:
+    """As on a busy machine: every candidate of a backend is given up, or not even tried."""
+    routes = Subject("descriptor", case.descriptor).routes()
+    return [
+        without_time(f"{backend}/{route}", State.TIMEOUT, reason, bound)
+        for i, route in enumerate(routes)
+        for reason, bound in [
+            ("predicted to take 40 s, may take 5 s", None)
+            if i % 2
+            else ("gave no answer within 30 s", 30.0)
+        ]
+    ]
+
+
+def test_a_short_choose_does_not_move_large_jobs_to_a_route_that_cannot_fit() -> None:
+    """The three lines of the issue: explain, choose --budget 1, explain again."""
+    before = dp.explain((100_000, 64))
+    assert before.route == "matrix-free"
+    case = Case(batch=8, n=196, d=2048)
+    late = [
+        without_time(f"{b}/matrix-free", State.TIMEOUT, "predicted to take 2 s, may take 0.17 s")
+        for b in ("numpy:cpu", "numba:cpu", "torch:cpu")
+    ]
+    times = {"numpy:cpu/dense": 0.030, "numba:cpu/dense": 0.029, "torch:cpu/dense": 0.04}
+    assert profiles.remember(choice(case, times, "numba:cpu/dense", *late)) == ""
+    after = dp.explain((100_000, 64))
+    assert after.route == "matrix-free"
+    assert {o.route for o in after.options if o.state is State.OK} == {"matrix-free"}
+    assert "does not fit" not in after.sentence  # dense would not even be faster
+    assert dp.explain((8, 196, 2048)).because == "measured"
+
+
+def test_a_busy_choose_does_not_take_power_from_tensors() -> None:
+    """After `dp.choose(Case("power", 8, 196, 2048))` where torch never answered in time."""
+    torch = pytest.importorskip("torch")
+    rows = _timeouts("torch:cpu", RESNET)
+    profiles.remember(choice(RESNET, {"numpy:cpu/gram": 0.05}, "numpy:cpu/gram", *rows))
+    y = dp.describe(torch.rand(2, 10, 8), "power")
+    assert y.shape == (2, 64)
+    found = dp.explain((8, 196, 2048), "power", backend="torch:cpu")
+    given_up = [o for o in found.options if o.at_least_s]
+    assert given_up
+    assert all(o.predicted_s >= 30.0 for o in given_up)
+
+
+def test_a_bound_holds_from_its_size_on_and_corrects_the_model_nearby() -> None:
+    case = Case(batch=1, n=100, d=64)
+    gave_up = without_time("numpy:cpu/dense", State.TIMEOUT, "no answer within 2 s", 2.0)
+    profiles.remember(
+        choice(case, {"numpy:cpu/matrix-free": 1e-3}, "numpy:cpu/matrix-free", gave_up)
+    )
+
+    def dense(*shape: int) -> options.Option:
+        found = dp.explain(shape, backend="numpy:cpu", route="dense")
+        return found.options[0]
+
+    assert dense(1, 100, 64).predicted_s == pytest.approx(2.0)
+    assert dense(2, 100, 64).predicted_s >= 2.0
+    shipped = costs.seconds("numpy:cpu", "weights", "dense", Case(batch=1, n=90, d=64))
+    assert 30 * shipped < dense(1, 90, 64).predicted_s < 2.0  # a sample for the model, no bound
+    assert dense(1, 90, 64).at_least_s is None
+    # A time on a larger case disproves it.
+    profiles.remember(
+        choice(Case(batch=2, n=100, d=64), {"numpy:cpu/dense": 5e-3}, "numpy:cpu/dense")
+    )
+    assert dense(1, 100, 64).predicted_s < 0.1
+
+
+def test_a_crash_bars_its_size_and_larger_ones_until_as_much_was_done() -> None:
+    crash = without_time("numpy:cpu/dense", State.ERROR, "died of signal 11")
+    profiles.remember(choice(CASE, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free", crash))
+
+    def state(*shape: int) -> str:
+        found = dp.explain(shape, backend="numpy:cpu")
+        return next(o.state for o in found.options if o.route == "dense")
+
+    assert [state(2, 40, 12), state(2, 41, 12), state(2, 39, 12)] == ["error", "error", "ok"]
+    larger = Case(batch=4, n=80, d=12)
+    profiles.remember(choice(larger, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
+    assert [state(2, 40, 12), state(3, 50, 12), state(5, 80, 12)] == ["error", "ok", "error"]
+    # Timed at last where it had crashed: nothing is held against it.
+    profiles.remember(choice(CASE, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
+    assert [state(2, 40, 12), state(5, 80, 12)] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(("state", "words"), [(State.WRONG, "was wrong"), (State.ERROR, "crashed")])
+def test_the_last_candidate_is_taken_with_a_warning(
+    state: State, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "_warned", set())
+    sum_ = Case(descriptor="sum", batch=2, n=40, d=12)
+    profiles.remember(choice(sum_, {}, "", without_time("numpy:cpu/direct", state, "its reason")))
+    found = dp.explain((2, 40, 12), "sum")
+    assert (found.backend, found.route) == ("numpy:cpu", "direct")
+    assert words in found.sentence
+    assert "its reason" in found.warning
+    X = np.ones((2, 40, 12), np.float32)
+    with pytest.warns(RuntimeWarning, match="nothing else is left"):
+        dp.describe(X, "sum")
+    dp.describe(X, "sum")  # and said once
+
+
+def _room(monkeypatch: pytest.MonkeyPatch, bytes_: float) -> None:
+    monkeypatch.setattr(auto, "_rooms", {})
+    monkeypatch.setattr(auto, "limits_here", lambda backend: Limits(None, bytes_))
+
+
+def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(batch=1, n=5000, d=2048)
+    times = {"numpy:cpu/dense": 0.5, "numpy:cpu/matrix-free": 5.0}
+    profiles.remember(choice(case, times, "numpy:cpu/dense"))
+    needs = {
+        route: predicted_bytes(
+            Subject("descriptor", "democratic"), Candidate("numpy:cpu", route), case
+        )
+        for route in ("dense", "matrix-free")
+    }
+    assert needs["matrix-free"] < needs["dense"]
+    _room(monkeypatch, 2 * needs["dense"])
+    assert dp.explain((1, 5000, 2048)).route == "dense"
+    _room(monkeypatch, (needs["dense"] + needs["matrix-free"]) / 2)
+    found = dp.explain((1, 5000, 2048))
+    assert found.route == "matrix-free"
+    assert "numpy:cpu by dense would be faster, but does not fit" in found.sentence
+    assert not found.warning
+    assert dp.operations.cheapest_route("numpy:cpu", "weights", (5000, 2048), "float32", 2) == (
+        "matrix-free"
+    )
+    _room(monkeypatch, needs["matrix-free"] / 2)
+    found = dp.explain((1, 5000, 2048))
+    assert found.route == "matrix-free"
+    assert "nothing is predicted to fit" in found.warning
+
+
+def test_a_call_that_ran_out_of_memory_needs_more_than_was_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiles.memory, "available_host_bytes", lambda: 10**9)
+    killed = without_time("numpy:cpu/dense", State.OUT_OF_MEMORY, "the worker was killed")
+    hoped = without_time("numpy:cpu/matrix-free", State.OUT_OF_MEMORY, "predicted to need 3 GB")
+    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", killed, hoped))
+    found = {o.route: o for o in dp.explain((2, 50, 12), backend="numpy:cpu").options}
+    assert found["dense"].needed_bytes == 10**9
+    assert found["matrix-free"].needed_bytes < 10**8
+    assert dp.explain((2, 39, 12), route="dense").options[0].needed_bytes < 10**8
+    _room(monkeypatch, 5e8)
+    assert dp.explain((2, 40, 12), backend="numpy:cpu").route == "matrix-free"
+
+
+def test_what_was_measured_is_never_said_not_to_be() -> None:
+    """Restricted, interrupted and undecided races give times; a later race without one of a
+    candidate does not take its time away."""
+    home = Candidate("numpy:cpu", "dense")
+    few = {str(home): estimates.modelled(home, CASE, profiles.Profile())}
+    profiles.remember(choice(CASE, few, str(home), whole=False))
+    found = dp.explain((2, 40, 12))
+    assert found.sentence.startswith("numpy:cpu by dense: measured here (")
+    late = without_time(str(home), State.TIMEOUT, "no answer within 9 s", 9.0)
+    times = {"numba:cpu/dense": 3 * few[str(home)]}
+    profiles.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
+    found = dp.explain((2, 40, 12))
+    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    assert measured == few | times
+    assert (found.backend, found.route) == tuple(home)
+    assert "not measured" not in found.sentence
+    other = dp.explain((2, 40, 12), route="matrix-free", backend="numpy:cpu")
+    assert "not timed at these sizes, where 2 others were" in other.sentence
+
+
+def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
+    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    quick = {"numpy:cpu/dense": 1e-4}
+    profiles.remember(choice(CASE, quick, "numpy:cpu/dense", whole=False))
+    found = dp.explain((2, 40, 12))
+    assert (found.backend, found.because) == ("numpy:cpu", "model")
+    assert "numba:cpu by dense was recommended" in found.sentence
+
+
+def test_operations_go_by_the_same_rule() -> None:
+    """Who was wrong as a descriptor is not taken as its operation."""
+    case = Case(descriptor="power", batch=1, n=30, d=40)
+    best = dp.operations.cheapest_route("numpy:cpu", "power", (1, 30, 40), "float32", 2)
+    wrong = without_time(f"numpy:cpu/{best}", State.WRONG, "its error is 3")
+    profiles.remember(choice(case, {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
+    after = dp.operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float32", 2)
+    assert after != best
+    half = dp.operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float64", 2)
+    assert half == dp.explain((1, 60, 40), "power", dtype="float64", backend="numpy:cpu").route
+
+
+def test_a_profile_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Its failures did not say of which kind they were; late ones bar nothing any more."""
+    failed = [
+        {"backend": "numpy:cpu", "route": "dense", "reason": "its error is 3, allowed are 1e-5"},
+        {"backend": "numba:cpu", "route": "dense", "reason": "x gave no answer within 15 s"},
+        {"backend": "torch:cpu", "route": "dense", "reason": "predicted to take 9 s, may take 1 s"},
+        {"backend": "torch:cpu", "route": "matrix-free", "reason": "the worker died of signal 11"},
+    ]
+    times = [("numpy:cpu", 4e-6), ("numba:cpu", 3e-6)]
+    row = {
+        "case": asdict(CASE),
+        "threads": usual_threads(),
+        "state": "fastest",
+        "backend": "numba:cpu",
+        "route": "matrix-free",
+        "candidates": [
+            {"backend": b, "route": "matrix-free", "seconds": s, "verdict": "slower", "code": ""}
+            for b, s in times
+        ],
+        "measured_at": "2026-01-01T00:00:00+00:00",
+        "whole": True,
+        "failed": [{**f, "code": ""} for f in failed],
+    }
+    old = {"schema": 1, "fingerprint": HERE, "decided": [row], "coefficients": {}}
+    path = profiles.path_here()
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(old))
+    (decided,) = profiles.here().decided
+    assert [u.state for u in decided.untimed] == ["wrong", "timeout", "timeout", "error"]
+    assert [u.at_least_s for u in decided.untimed] == [None, 15.0, None, None]
+    assert dp.explain((2, 40, 12)).because == "measured"
+    assert profiles.remember(choice(Case(n=9, d=9), TIMES, "numba:cpu/dense")) == ""
+    assert json.loads(path.read_text())["schema"] == 2
+    assert profiles.here().of(CASE) is not None
+
+
+def test_a_profile_of_a_later_version_is_left_as_it_is() -> None:
+    path = profiles.path_here()
+    path.parent.mkdir(parents=True)
+    path.write_text(text := json.dumps({"schema": 3, "secrets": []}))
+    with pytest.warns(RuntimeWarning, match="later version"):
+        assert dp.explain((9, 9)).because == "default"
+    assert "later version" in profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    assert path.read_text() == text

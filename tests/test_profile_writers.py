@@ -1,0 +1,177 @@
+"""A profile that several processes write and read, and the command that shows it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from races import HERE, choice, without_time
+
+import demopool as dp
+from demopool import files, places, profile_files, profiles
+from demopool.cases import Case
+from demopool.vocabulary import State
+
+TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4}
+CASE = Case(batch=2, n=40, d=12)
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+
+
+WRITER = """
+import sys
+from races import choice
+from demopool import profiles
+from demopool.cases import Case
+number = int(sys.argv[1])
+profiles.here()  # as a program that has used auto
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(1, 5):
+    case = Case(batch=number, n=n, d=8)
+    assert profiles.remember(choice(case, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense")) == ""
+"""
+
+
+def test_six_that_write_at_once_keep_all_answers(plain_environment: dict[str, str]) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent,
+            env=plain_environment,
+        )
+        for number in range(1, 7)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        assert [writer.wait(100) for writer in writers] == [0] * 6
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    kept = {(d.case.batch, d.case.n) for d in profiles.here().decided}
+    assert kept == {(number, n) for number in range(1, 7) for n in range(1, 5)}
+
+
+def _from_elsewhere(case: Case) -> None:
+    """Another process adds an answer; what this one has read does not change by it."""
+    path = profiles.path_here()
+    known = profile_files.read(path)
+    (answer,) = profiles._with((), profiles._found(choice(case, TIMES, "numpy:cpu/dense")))
+    profile_files.write(path, profiles.Profile((*known.decided, answer), {}))
+
+
+def test_what_others_wrote_is_not_written_over_from_an_old_copy() -> None:
+    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
+    assert dp.explain((2, 40, 12)).because == "measured"
+    other, third = Case(n=7, d=7), Case(n=5, d=5)
+    _from_elsewhere(other)
+    profiles.remember(choice(third, TIMES, "numpy:cpu/dense"))
+    assert {d.case.n for d in profiles.here().decided} == {40, 7, 5}
+
+
+def test_a_running_process_sees_what_another_has_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(profiles.time, "monotonic", lambda: now[0])
+    assert dp.explain((1, 7, 7)).because == "default"
+    _from_elsewhere(Case(n=7, d=7))
+    assert dp.explain((1, 7, 7)).because == "default"  # it was looked at just now
+    now[0] += profiles.LOOK_SECONDS
+    assert dp.explain((1, 7, 7)).because == "measured"
+
+
+def test_who_holds_a_lock_for_ever_does_not_stop_the_others(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    path = tmp_path / "deep" / "file"
+    entered = []
+    with files.locked(path):
+        with files.locked(path, seconds=0.05):
+            entered.append("late")
+        waiting = threading.Thread(target=lambda: _enter(path, entered))
+        waiting.start()
+        waiting.join(0.2)
+        assert entered == ["late"]
+    waiting.join(5)
+    assert entered == ["late", "in turn"]
+
+
+def _enter(path: Path, entered: list[str]) -> None:
+    with files.locked(path):
+        entered.append("in turn")
+
+
+# --- demopool profile ---
+
+
+def _run(*arguments: str, env: dict[str, str]) -> Any:
+    return subprocess.run(
+        [sys.executable, "-m", "demopool", "profile", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+    )
+
+
+def test_the_command_shows_exports_and_resets(
+    plain_environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = _run(env=plain_environment)
+    assert "Nothing was measured here yet" in done.stdout
+    wide = Case(descriptor="sketched-democratic", batch=256, n=50176, d=2048)
+    rows = [
+        without_time("numpy:cpu/dense+fft", State.OUT_OF_MEMORY, "predicted to need 9 GB"),
+        without_time("torch:cpu/dense+fft", State.ERROR, "died of signal 11"),
+        without_time("torch:cpu/matrix-free+moment", State.TIMEOUT, "no answer within 9 s", 9.0),
+    ]
+    name = "numpy:cpu/matrix-free+moment"
+    profiles.remember(choice(wide, {name: 1.0}, name, *rows, whole=False))
+    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
+    done = _run(env=plain_environment)
+    assert done.returncode == 0
+    assert not done.stderr
+    table, _, last = done.stdout.rstrip("\n").rpartition("\n")
+    assert max(map(len, table.splitlines())) <= 80
+    for words in ("numpy:cpu/dense", "fastest", "300 us", "1 crashed", "1 out of time", "n=50176"):
+        assert words in table
+    assert last.startswith("2 jobs in ")
+
+    shown = json.loads(_run("--json", env=plain_environment).stdout)
+    assert [row["case"]["batch"] for row in shown["decided"]] == [256, 2]
+    assert shown["decided"][0]["untimed"][2]["at_least_s"] == 9.0
+
+    copy = tmp_path / "learnt.json"
+    done = _run("--export", str(copy), "--reset", env=plain_environment)
+    assert done.stdout.splitlines() == [f"2 jobs written to {copy}.", "Forgotten: 2 jobs."]
+    profiles.forget()
+    assert profiles.here() == profiles.Profile()
+    copy.rename(profiles.path_here())  # which is all it takes to have it back
+    profiles.forget()
+    assert profiles.here().of(CASE) is not None
+    assert json.loads(profiles.path_here().read_text())["fingerprint"] == HERE
+
+
+def test_the_command_says_what_it_cannot_do(plain_environment: dict[str, str]) -> None:
+    done = _run("--export", "/no/such/folder/file", env=plain_environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    help_ = _run("--help", env=plain_environment).stdout
+    assert max(map(len, help_.splitlines())) <= 80
+    assert "--reset" in help_
