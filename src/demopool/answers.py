@@ -329,7 +329,7 @@ def _trouble(rounds: Sequence[Round], standing: Standing) -> Iterator[str]:
     alive = [name for name in standing.alive if all(name in r.lowest for r in rounds)]
     if len(rounds) < decision.LEAST_ROUNDS and standing.verdict is None:
         yield (
-            f"Only {len(rounds)} rounds fit the budget; nothing is decided before "
+            f"The budget ended after round {len(rounds)}; nothing is decided before round "
             f"{decision.LEAST_ROUNDS}."
         )
     fastest = min(min(r.lowest.values()) for r in rounds)

@@ -67,15 +67,17 @@ def choose(
     for name in backends:
         registry.demand(name)
     spending = Budget(budget, now)
-    warnings = fingerprint.noise(fingerprint.fingerprint())
-    absent, candidates = _candidates(case, backends or tuple(registry.names()))
+    with spending.setting_up():
+        warnings = fingerprint.noise(fingerprint.fingerprint())
+        absent, candidates = _candidates(case, backends or tuple(registry.names()))
+        planned = qualifying.runners(case, candidates, max_memory)
     with ExitStack() as stack:
         if workers is None:
             workers = stack.enter_context(Workers(threads or fingerprint.usual_threads()))
         path = stored.file(case, workers.threads)
         race = Race(
             case,
-            qualifying.runners(case, candidates, max_memory),
+            planned,
             workers,
             spending,
             save=_saver(path) if save else lambda sample: None,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from . import auto, trials
-from .budget import QUALIFYING
+from .budget import QUALIFYING, SOON
 from .candidates import Candidate, Limits, Subject, limits_here, outside_domain, predicted_seconds
 from .candidates import too_much as too_much_for
 from .capabilities import supports
@@ -76,8 +76,9 @@ def qualify(race: Race) -> None:
     checks: list[float] = []
     for runner in race.fit:
         needed = _seconds(race, runner, checks)
+        tried = any("first_call_s" in r.once or r.bound for r in race.runners)
         late = any(r.is_right for r in race.runners) and needed > _left(race)
-        if late or race.budget.is_spent:
+        if late or (tried and race.budget.is_spent):
             if not runner.is_right:
                 runner.needs = needed
                 runner.fail(
@@ -99,13 +100,25 @@ def _left(race: Race) -> float:
 
 
 def _seconds(race: Race, runner: Runner, checks: Sequence[float]) -> float:
-    """About what it takes until the runner can race, from what the others took."""
+    """About what it takes until the runner can race, or is given up, from what others took."""
     call = _slowness(race) * runner.predicted
     calls = 2 + len(_missing(race, runner))
     if runner.is_right:
         return calls * call
-    check = max(checks, default=0.0) if checks else _effort(race)
+    given_up = _patience(race, runner)
+    if call > given_up:
+        return given_up
+    check = max(checks) if checks else _effort(race)
     return (calls + 1) * call + check
+
+
+def _patience(race: Race, runner: Runner) -> float:
+    """How long a first call is waited for."""
+    best = min((r.once["call_s"] for r in race.racing if "call_s" in r.once), default=None)
+    if best is None:
+        # The best one by prediction must not cost all others their chance.
+        return max(_left(race) / 4, GIVEN_UP * runner.predicted, SOON)
+    return max(GIVEN_UP_SECONDS, GIVEN_UP * best)
 
 
 def _slowness(race: Race) -> float:
@@ -121,21 +134,15 @@ def _effort(race: Race) -> float:
 
 def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     """The first call of all is timed before the reference is asked."""
-    best = min((r.once["call_s"] for r in race.racing if "call_s" in r.once), default=None)
-    if best is None:
-        # The best one by prediction must not cost all others their chance.
-        patience = max(_left(race) / 4, GIVEN_UP * runner.predicted)
-    else:
-        patience = max(GIVEN_UP_SECONDS, GIVEN_UP * best)
-        patience = min(patience, max(_left(race), GIVEN_UP * best))
-    patience = min(patience, race.budget.patience)
+    patience = min(_patience(race, runner), race.budget.patience)
     race.report(f"first call of {runner.name}")
     first = race.ask(runner, trials.run_first_call, timeout=patience)
     if first.state is State.TIMEOUT and runner.state is State.TIMEOUT:
         race.keep(runner, "at_least_s", patience)
     if first.state is not State.OK:
         return
-    race.keep(runner, "call_s", first.value)
+    if first.value > 0:  # else the clock went backwards
+        race.keep(runner, "call_s", first.value)
     # What loading it took belongs to the first call that a process makes.
     race.keep(runner, "first_call_s", first.value + runner.once.get("loading_s", 0.0))
     race.report(f"checking {runner.name}")

@@ -72,6 +72,7 @@ class Stored:
             if not calls or not rounds:
                 continue
             bounds = _bounds(of_session, rounds)
+            rounds = decision.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
             lead = decision.judge(rounds, calls=calls[0], bounded=True).lead
             far = {
                 name: bound

@@ -71,12 +71,16 @@ def _how(choice: Choice) -> str:
     seconds = f"{choice.seconds:.0f} s in all"
     if choice.setup_s >= 1:
         seconds += f", {choice.setup_s:.0f} s of them to set up libraries"
-    told = [f"{choice.rounds} rounds", f"{choice.threads} threads", seconds]
+    told = [_count(choice.rounds, "round"), _count(choice.threads, "thread"), seconds]
     if choice.others_cores > BUSY_CORES:
         told.append(f"others used {choice.others_cores:.1f} cores")
     if choice.reused:
         told.append("from stored measurements")
     return f"{', '.join(told)}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _has_devices(rows: Sequence[Row]) -> bool:

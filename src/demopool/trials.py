@@ -40,7 +40,7 @@ TIMEOUT = 60.0
 """Seconds for one request, unless the caller knows better."""
 
 
-_LITTLE, _NOTHING_TO_LOAD = 0.1, 0.05
+_LITTLE, _NOTHING_TO_LOAD = 0.03, 0.05
 """Seconds: of a call that is run to load and compile, and below which it cannot have done so."""
 
 
