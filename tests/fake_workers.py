@@ -113,7 +113,9 @@ class FakeWorkers:
             return seconds, 0.0
         if function is trials.run_turn:
             calls = options["calls"]
-            return Answer(State.OK, [seconds] * calls), max(seconds, 0.0) * (calls + options["discard"])
+            return Answer(State.OK, [seconds] * calls), max(seconds, 0.0) * (
+                calls + options["discard"]
+            )
         if function is trials.run_first_call:
             return Answer(State.OK, seconds), max(seconds, 0.0)
         return Answer(State.OK, 1e6), max(seconds, 0.0)

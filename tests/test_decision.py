@@ -39,7 +39,10 @@ MACHINES: dict[str, dict[str, Any]] = {
     # threads that wait for one another are when somebody else has one of their cores.
     "neighbour": {"call": 0.06, "shared": (1.6, 1.0, 1.0), "own": (3.0, 1.0, 2.0), "others": 0.6},
     "crowd": {
-        "call": 0.1, "shared": (2.5, 1.0, 1.0), "own": (8.0, 2.0, 4.0), "spikes": 0.05,
+        "call": 0.1,
+        "shared": (2.5, 1.0, 1.0),
+        "own": (8.0, 2.0, 4.0),
+        "spikes": 0.05,
         "others": 1.5,
     },
 }

@@ -34,10 +34,10 @@ rounds must be slower than the lead's best tenth by 5 % too; and new processes m
 5 % in 16 rounds, for all that were dropped at less than 10 times, not 1.10.
 
 A candidate can be so slow that rounds of it do not fit the budget. What is known is then a *bound*:
-a call of it took so long, or was given up after so long. It counts as slower if the bound is more
-than 5 times the lead's mean call in its worst round; where others use the machine one call tells
-little, and the cost model must also predict it at twice the lead's time or more. Else it is open,
-and so is the answer.
+a call of it took so long, or was given up after so long. One call tells little, so it counts as
+slower only if the bound is more than 5 times the lead's mean call in the worst of at least 8 rounds,
+and the cost model predicts it at twice the lead's time or more. Else it is open, and so is the
+answer.
 
 How often it errs is in docs/choosing.md, and tests/test_decision.py simulates it.
 """
@@ -207,7 +207,7 @@ def is_far(bound: float, rounds: Sequence[Round], lead: Name, by_model: float) -
     worst = [r.mean[lead] for r in rounds if lead in r.mean]
     if len(worst) < LEAST_ROUNDS or bound <= FAR * max(worst):
         return False
-    return not is_busy(rounds) or by_model >= FAR_BY_MODEL
+    return by_model >= FAR_BY_MODEL
 
 
 def confirming_rounds(rounds: Sequence[Round]) -> int:
