@@ -35,7 +35,7 @@ repeat it, by 5 % in 16 rounds, for all that were dropped at less than 10 times,
 
 A candidate can be so slow that rounds of it do not fit the budget. What is known is then a *bound*:
 a call of it took so long, or was given up after so long. One call tells little, so it counts as
-slower only if the bound is more than 5 times the lead's mean call in the worst of at least 8 rounds,
+slower only if the bound is more than 5 times the lead's mean call in the worst of 8 rounds or more,
 and the cost model predicts it at twice the lead's time or more. Else it is open, and so is the
 answer.
 
