@@ -18,11 +18,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from . import decision, places, profiles, registry, samples
+from . import decision, places, profiles, registry, samples, sessions
 from .answers import Choice, Row, answer
 from .candidates import TIMED_BACKENDS, Candidate, Subject
 from .cases import Case
-from .decision import Round
 from .errors import InvalidInput
 from .measurement import fingerprint
 from .racing import Race, Report, Workers
@@ -177,30 +176,14 @@ def _resume(race: Race, path: Path) -> dict[str, dict[str, float]]:
     for session in dict.fromkeys(s.session for s in reversed(fitting) if s.round > 0):
         of_session = [s for s in fitting if s.session == session]
         calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
-        rounds = _rounds(of_session, 1) if calls else []
+        rounds = sessions.rounds(of_session, 1) if calls else []
         rounds = decision.consistent(rounds, same, calls[0]) if calls else []
         if rounds:
             race.rounds, race.session, race.calls = rounds, session, calls[0]
-            race.confirming = _rounds(of_session, -1)
+            race.confirming = sessions.rounds(of_session, -1)
             break
     return known
 
 
 def _identity(sample: Sample) -> dict[str, str]:
     return {"fingerprint": sample.fingerprint, "code": sample.code}
-
-
-def _rounds(of_session: Sequence[Sample], first: int) -> list[Round]:
-    """Of a session, in order: 1, 2, ..., or those that confirm, -1, -2, ..."""
-    found: list[Round] = []
-    while True:
-        number = first * (len(found) + 1)
-        both: dict[str, dict[str, float]] = {"lowest_s": {}, "mean_s": {}}
-        for s in of_session:
-            if s.round == number and s.measure in both and s.value is not None:
-                both[s.measure][f"{s.backend}/{s.route}"] = s.value
-        names = both["lowest_s"].keys() & both["mean_s"]
-        if not names:
-            return found
-        lowest, mean = ({n: of[n] for n in of if n in names} for of in both.values())
-        found.append(Round(lowest, mean))

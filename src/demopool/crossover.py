@@ -72,7 +72,7 @@ def draw(cells: Sequence[Cell], title: str) -> Any:
 
     ns, ds = sorted({c.n for c in cells}), sorted({c.d for c in cells})
     names = sorted({c.name for c in cells})
-    colours = dict(zip(names, pictures.COLOURS, strict=False))
+    colours = {name: pictures.look(name).colour for name in names}
     figure = Figure(figsize=(2.2 + 1.7 * len(ds), 2.0 + 0.75 * len(ns)), layout="constrained")
     axes = figure.add_subplot()
     for c in cells:
@@ -83,10 +83,10 @@ def draw(cells: Sequence[Cell], title: str) -> Any:
                 (x, y),
                 1,
                 1,
-                facecolor=colours.get(c.name, "0.7"),
+                facecolor=colours[c.name],
                 alpha=0.25 if unknown else 0.75,
                 hatch="//" if c.state is Verdict.TIE else None,
-                edgecolor="white",
+                edgecolor=pictures.INK if c.state is Verdict.TIE else "none",
                 linewidth=2,
             )
         )

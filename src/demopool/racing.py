@@ -41,7 +41,10 @@ Report = Callable[[float, str], None]
 
 @dataclass
 class Runner:
-    """A candidate, what it was found to be, and what it was measured with."""
+    """A candidate, what it was found to be, and what it was measured with.
+
+    ``case`` is its own, in a race between descriptors; it then has a process of its own too.
+    """
 
     candidate: Candidate
     state: State = State.OK
@@ -49,17 +52,25 @@ class Runner:
     identity: dict[str, Any] = field(default_factory=dict)
     once: dict[str, float] = field(default_factory=dict)
     remark: str = ""
+    case: Case | None = None
 
     @property
     def name(self) -> str:
-        return str(self.candidate)
+        return f"{self.case.descriptor} {self.candidate}" if self.case else str(self.candidate)
+
+    @property
+    def process(self) -> str:
+        """Which of the workers is its own."""
+        backend = self.candidate.backend
+        return f"{self.case.descriptor} {backend}" if self.case else backend
 
     def fail(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
 
 
 class Workers:
-    """A process for every backend, started when it is first asked; several races can share them."""
+    """A process for every name, usually a backend's, started when it is first asked; several races
+    can share them."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -72,11 +83,11 @@ class Workers:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def of(self, backend: str) -> Worker:
-        if backend not in self._running:
+    def of(self, name: str) -> Worker:
+        if name not in self._running:
             worker = Worker(self.threads, environment=QUIET_THREADS)
-            self._running[backend] = self._stack.enter_context(worker)
-        return self._running[backend]
+            self._running[name] = self._stack.enter_context(worker)
+        return self._running[name]
 
 
 class Race:
@@ -95,7 +106,6 @@ class Race:
         report: Report = lambda seconds, what: None,
     ) -> None:
         self.case = case
-        self.subject = Subject("descriptor", case.descriptor)
         self.runners = [Runner(candidate) for candidate in candidates]
         self.rounds: list[Round] = []
         self.confirming: list[Round] = []
@@ -204,8 +214,8 @@ class Race:
         self.confirming = [r for r in self.confirming if names <= r.lowest.keys()]
         if len(self.confirming) >= decision.CONFIRMING_ROUNDS:
             return decision.confirms(self.confirming, standing.lead, standing.close)
-        for backend in {runner.candidate.backend for runner in runners}:
-            self._workers.of(backend).close()
+        for process in {runner.process for runner in runners}:
+            self._workers.of(process).close()
         while len(self.confirming) < decision.CONFIRMING_ROUNDS:
             count = len(self.confirming)
             self._report(self.spent, f"new processes, round {count + 1}")
@@ -260,7 +270,7 @@ class Race:
             Sample(
                 runner.candidate.backend,
                 runner.candidate.route,
-                self.case,
+                runner.case or self.case,
                 measure,
                 value,
                 reason=runner.remark if measure == "with_transfer_s" else "",
@@ -273,8 +283,10 @@ class Race:
 
     def _ask(self, runner: Runner, function: Callable[..., Any], **options: Any) -> Answer:
         """In the worker of its backend; whatever goes wrong there puts the runner out."""
-        answer = self._workers.of(runner.candidate.backend).ask(
-            function, self.subject, runner.candidate, self.case, timeout=self._timeout, **options
+        case = runner.case or self.case
+        subject = Subject("descriptor", case.descriptor)
+        answer = self._workers.of(runner.process).ask(
+            function, subject, runner.candidate, case, timeout=self._timeout, **options
         )
         if answer.state is not State.OK:
             runner.fail(answer.state, answer.reason)

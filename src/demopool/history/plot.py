@@ -15,10 +15,6 @@ from .analysis import Series, Step
 PANELS = 12
 """More in one picture cannot be read; those with steps come first."""
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; then again with other strokes.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STROKES = ("-", "--", ":", "-.")
-_MARKERS = "osD^vP*X"
 _SCALES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
 _WIDTH, _PANEL_HEIGHT, _DOTS_PER_INCH = 9.0, 2.5, 150
 _LABELS = 14
@@ -100,9 +96,7 @@ def _styles(lines: Sequence[Series]) -> dict[str, dict[str, Any]]:
     longest = max(len(one.points) for one in lines)
     return {
         name: {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": _STROKES[number // len(_COLOURS) % len(_STROKES)],
-            "marker": _MARKERS[number % len(_MARKERS)],
+            **pictures.look(name).line,
             # Every other one is hollow, so that a line under another can be seen.
             "markerfacecolor": "none" if number % 2 else None,
             "markersize": 3.5 if longest <= 20 else 2.5,

@@ -1,0 +1,154 @@
+"""The races that the paper's claims need: for each one race of exactly the candidates it compares.
+
+Entrants of both sides take turns as in ``choose``, each descriptor and backend in a process of its
+own. Within a side whoever is clearly slower than the side's best is thrown out by the same rule;
+the two sides' best stay until the end. The number of rounds is fixed beforehand, so that the
+interval of the ratio is what it says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from demopool import codes, decision, places, registry, samples, trials
+from demopool.candidates import TIMED_BACKENDS
+from demopool.decision import Round
+from demopool.errors import InvalidInput
+from demopool.measurement import fingerprint
+from demopool.racing import Race, Report, Runner, Workers
+from demopool.samples import Sample
+from demopool.vocabulary import State
+
+from . import claims
+from .claims import CLAIMS, SESSION, Claim
+
+BUDGET = 60.0
+"""Seconds for the rounds of one claim; loading, checking and first calls come on top."""
+
+ROUNDS = 15
+_MEMORY_READINGS = 3
+_PATIENCE = 15.0
+
+
+def measure(
+    known: list[Sample],
+    *,
+    budget: float = BUDGET,
+    threads: int | None = None,
+    fresh: bool = False,
+    report: Report = lambda seconds, what: None,
+) -> list[Sample]:
+    """Race every claim that has no race of this machine and its present code; all new samples."""
+    threads = threads or fingerprint.usual_threads()
+    here = fingerprint.key(fingerprint.fingerprint())
+    measured = claims.races(known)
+    found: list[Sample] = []
+    for claim in CLAIMS:
+        before = measured.get(claim.key, {}).get((here, threads), [])
+        if not fresh and before and _is_current(before) and claims.judge(claim, before).measured:
+            continue
+        with Workers(threads) as workers:
+            found += race(claim, workers, budget=budget, report=report)
+    return found
+
+
+def _is_current(of_session: list[Sample]) -> bool:
+    return all(s.code == codes.code_key(s.backend) for s in of_session)
+
+
+def race(
+    claim: Claim,
+    workers: Workers,
+    *,
+    budget: float = BUDGET,
+    report: Report = lambda seconds, what: None,
+) -> list[Sample]:
+    """The samples, which are on disk the moment they are measured."""
+    found: list[Sample] = []
+    path = places.cache_folder() / "samples" / "claims" / f"{claim.key}-t{workers.threads}.jsonl"
+
+    def save(sample: Sample) -> None:
+        found.append(sample)
+        try:
+            samples.append(path, [sample])
+        except InvalidInput:
+            pass  # a cache that cannot be written must not cost the measurement
+
+    running = ClaimRace(claim, workers, budget, save, lambda s, what: report(s, f"{claim.key}: {what}"))
+    running.prepare()
+    running.qualify({})
+    if claim.measure == "lowest_s":
+        running.take_turns(budget)
+    else:
+        running.weigh()
+    return found
+
+
+class ClaimRace(Race):
+    """Its runners have cases of their own."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        workers: Workers,
+        budget: float,
+        save: Callable[[Sample], None],
+        report: Report,
+    ) -> None:
+        super().__init__(
+            claim.ours.case,
+            (),
+            workers,
+            seconds_per_call=budget / ROUNDS,
+            memory_bytes=None,
+            timeout=max(_PATIENCE, budget),
+            save=save,
+            report=report,
+        )
+        self.session = f"{SESSION}{claim.key}:{self.session}"
+        present = [name for name in TIMED_BACKENDS if registry.probe(name).state is State.OK]
+        self.sides = [
+            [Runner(candidate, case=side.case) for candidate in side.candidates(present)]
+            for side in claim.sides
+        ]
+        self.runners = [runner for side in self.sides for runner in side]
+
+    def take_turns(self, budget: float) -> None:
+        """Rounds of whoever is left of each side."""
+        self._warm_up()
+        began = time.monotonic()
+        while len(self.rounds) < ROUNDS and time.monotonic() - began < budget:
+            alive = [runner for side in self.sides for runner in self._left(side)]
+            if not alive:
+                return
+            self._report(time.monotonic() - began, f"round {len(self.rounds) + 1} of {ROUNDS}")
+            made = self._round(alive, len(self.rounds) + 1)
+            if made is None and not self.fit:
+                return
+            if made is not None:
+                self.rounds.append(made)
+
+    def _left(self, side: list[Runner]) -> list[Runner]:
+        """Who is not yet shown to be slower than the side's best."""
+        fit = [runner for runner in side if runner.state is State.OK]
+        names = [runner.name for runner in fit]
+        own = [_only(r, names) for r in self.rounds]
+        own = decision.consistent(own, names, self.calls)
+        standing = decision.judge(own, calls=self.calls)
+        return [r for r in fit if not own or r.name in standing.alive]
+
+    def weigh(self) -> None:
+        """The memory of a call, a few times; the first is from the qualification."""
+        for runner in self.fit:
+            for number in range(2, _MEMORY_READINGS + 1):
+                answer = self._ask(runner, trials.run_peak_host)
+                if answer.state is State.OK and answer.value is not None:
+                    self._keep(runner, "peak_host_bytes", answer.value, round=number)
+
+
+def _only(found: Round, names: list[str]) -> Round:
+    return Round(
+        {name: t for name, t in found.lowest.items() if name in names},
+        {name: t for name, t in found.mean.items() if name in names},
+    )
