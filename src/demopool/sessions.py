@@ -131,7 +131,9 @@ def _without_who_failed(found: Sequence[Round], calls: int) -> list[Round]:
         if standing.verdict is not None:
             return whole
         alive = set(standing.alive) if whole else set(found[0].lowest)
-        left = [name for name in found[0].lowest if name not in alive - found[len(whole)].lowest.keys()]
+        left = [
+            name for name in found[0].lowest if name not in alive - found[len(whole)].lowest.keys()
+        ]
         found = [
             Round(
                 {name: t for name, t in r.lowest.items() if name in left},
@@ -156,9 +158,7 @@ def answer_of(race: Stored, warnings: Sequence[str] = ()) -> Choice:
         names = {standing.lead, *standing.close}
         again = [r for r in race.confirming if names <= r.lowest.keys()]
         enough = len(again) >= decision.CONFIRMING_ROUNDS
-        doubt = (
-            decision.confirms(again, standing.lead, standing.close) if enough else _UNCONFIRMED
-        )
+        doubt = decision.confirms(again, standing.lead, standing.close) if enough else _UNCONFIRMED
     return answer(
         rebuilt,
         standing,

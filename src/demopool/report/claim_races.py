@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from demopool import codes, decision, places, registry, samples, trials
 from demopool.candidates import TIMED_BACKENDS
@@ -70,12 +71,12 @@ def race(
 
     def save(sample: Sample) -> None:
         found.append(sample)
-        try:
+        with suppress(InvalidInput):  # a cache that cannot be written must not cost the measurement
             samples.append(path, [sample])
-        except InvalidInput:
-            pass  # a cache that cannot be written must not cost the measurement
 
-    running = ClaimRace(claim, workers, budget, save, lambda s, what: report(s, f"{claim.key}: {what}"))
+    running = ClaimRace(
+        claim, workers, budget, save, lambda s, what: report(s, f"{claim.key}: {what}")
+    )
     running.prepare()
     running.qualify({})
     if claim.measure == "lowest_s":

@@ -243,7 +243,7 @@ def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
         f"{readable(float(np.median(small)), 'memory')} against "
         f"{readable(float(np.median(large)), 'memory')} to make"
     )
-    stored = claim.theirs.case.d ** claim.theirs.case.order / claim.ours.case.k
+    stored = claim.theirs.case.d**claim.theirs.case.order / claim.ours.case.k
     told = (
         f"{_times(ratio)} less ({_times(low)} to {_times(high)}): {sizes}; {stored:.0f}x less to "
         f"store: {ours} against {theirs}, {min(len(small), len(large))} measurements"
@@ -257,7 +257,9 @@ def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     name = best_of(rounds, names) if rounds else None
     if name is None:
         return _unknown(claim, "no candidate was checked and timed")
-    errors = [s.value for s in of_session if s.measure == "error" and name_of(s) == name and s.value]
+    errors = [
+        s.value for s in of_session if s.measure == "error" and name_of(s) == name and s.value
+    ]
     low, middle, high = decision.interval([r.lowest[name] for r in rounds])
     time = f"{readable(middle, 'time')} ({readable(low, 'time')} to {readable(high, 'time')})"
     error = f", error {errors[-1]:.0e}" if errors else ""
