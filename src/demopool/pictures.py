@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import colorsys
 import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from html import escape
+from math import cos, radians, sin
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -22,20 +22,21 @@ INK, GRID, SOFT = "#1c1d1f", "#dcdde0", "#65676b"
 
 _VARIABLES = {INK: "currentColor", GRID: "var(--line)", SOFT: "var(--soft)"}
 
-# A hue for every backend, near those of Okabe and Ito, which most colour-blind readers tell apart;
-# the routes of a backend differ in lightness, a little in hue, and in their marks.
+# A hue for every backend, in degrees of Oklab, where equal numbers look equally light; the routes
+# of a backend differ in lightness, a little in hue, and in their marks. None is too light for white
+# paper, nor too dark for a dark page.
 _HUES = {
-    "numpy:cpu": 0.570,
-    "numba:cpu": 0.095,
-    "torch:cpu": 0.440,
-    "torch:cuda": 0.880,
-    "cupy:cuda": 0.025,
-    "numba:cuda": 0.160,
-    "numba:ptx": 0.720,
-    "cupy:ptx": 0.790,
+    "numpy:cpu": 250.0,
+    "numba:cpu": 62.0,
+    "torch:cpu": 165.0,
+    "torch:cuda": 350.0,
+    "cupy:cuda": 25.0,
+    "numba:cuda": 105.0,
+    "numba:ptx": 295.0,
+    "cupy:ptx": 320.0,
 }
-_LIGHTNESS = (0.42, 0.57, 0.31)
-_SHIFTS = (0.0, 0.035, -0.035)
+_LIGHTNESS, _CHROMA = (0.60, 0.73, 0.48), 0.125
+_SHIFTS = (0.0, 18.0, -18.0)
 _MARKS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "X": "✖", "*": "★", "h": "⬢"}
 _STROKES = ("-", "--", ":")
 _OTHERS = 24
@@ -72,13 +73,30 @@ def look(name: str) -> Look:
     markers = list(_MARKS)
     if place is None or backend not in _HUES:
         number = crc32(name.encode(errors="replace"))
-        hue, place = number % _OTHERS / _OTHERS, number // _OTHERS % len(markers)
+        hue, place = 360.0 * (number % _OTHERS) / _OTHERS, number // _OTHERS % len(markers)
     else:
         hue = _HUES[backend]
     shift, light = divmod(place, len(_LIGHTNESS))
-    rgb = colorsys.hls_to_rgb((hue + _SHIFTS[shift]) % 1, _LIGHTNESS[light], 0.85)
-    colour = "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+    colour = _srgb(_LIGHTNESS[light], _CHROMA, hue + _SHIFTS[shift])
     return Look(colour, markers[place], _STROKES[light])
+
+
+def _srgb(lightness: float, chroma: float, hue: float) -> str:
+    """From Oklab's polar coordinates (Ottosson, 2020); what a screen cannot show is clipped."""
+    a, b = chroma * cos(radians(hue)), chroma * sin(radians(hue))
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+    parts = (
+        12.92 * x if x <= 0.0031308 else 1.055 * x ** (1 / 2.4) - 0.055
+        for x in (min(max(x, 0.0), 1.0) for x in linear)
+    )
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
 
 
 @cache

@@ -49,13 +49,13 @@ def build(folder: Path, paths: tuple[Path, ...] = (), *, limits: bool = True) ->
     key = fingerprint.key(fingerprint.fingerprint())
     reached = _limits(found.jobs, key) if limits else {}
     jobs = []
-    for number, job in enumerate(found.jobs, start=1):
+    for job in sorted(found.jobs, key=lambda job: job.fingerprint != key):
         of = (job.fingerprint, job.choice.threads, job.choice.case.dtype)
         why = reasons.reason(job.choice, reached.get(of))
-        jobs.append((job, why, tuple(figures.of_job(job, f"job-{number}"))))
+        jobs.append((job, why, tuple(figures.of_job(job))))
     drawn = list(figures.all_of(found))
     judged = claims.judged(found.claimed, key)
-    text = page.render(found, profiles.here(), key, judged, jobs, drawn)
+    text = page.render(found, profiles.here(), key, judged, jobs, drawn, [*reached.values()])
     written = []
     for figure in (*(bar for _, _, bars in jobs for bar in bars), *drawn):
         path = folder / f"{figure.name}.png"

@@ -1,9 +1,9 @@
 """The races that the paper's claims need: for each one race of exactly the candidates it compares.
 
 Entrants of both sides take turns as in ``choose``, each descriptor and backend in a process of its
-own. Within a side whoever is clearly slower than the side's best is thrown out by the same rule;
-the two sides' best stay until the end. The number of rounds is fixed beforehand, so that the
-interval of the ratio is what it says.
+own. Within a side, whoever was slower than its best by more than 1 + 4 / rounds in every round does
+not go on; the two sides' best stay until the end. The number of rounds is fixed beforehand, so that
+the interval of the ratio is what it says.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from demopool import codes, decision, places, registry, samples, trials
+from demopool import codes, places, registry, samples, trials
 from demopool.candidates import TIMED_BACKENDS
-from demopool.decision import Round
 from demopool.errors import InvalidInput
 from demopool.measurement import fingerprint
 from demopool.racing import Race, Report, Runner, Workers
@@ -28,8 +27,8 @@ BUDGET = 60.0
 """Seconds for the rounds of one claim; loading, checking and first calls come on top."""
 
 ROUNDS = 15
-_MEMORY_READINGS = 3
 _PATIENCE = 15.0
+_BEFORE_ANYBODY_STOPS = 3
 
 
 def measure(
@@ -131,25 +130,23 @@ class ClaimRace(Race):
                 self.rounds.append(made)
 
     def _left(self, side: list[Runner]) -> list[Runner]:
-        """Who is not yet shown to be slower than the side's best."""
+        """Who was in all rounds, and was not slower than the side's best in every one."""
         fit = [runner for runner in side if runner.state is State.OK]
-        names = [runner.name for runner in fit]
-        own = [_only(r, names) for r in self.rounds]
-        own = decision.consistent(own, names, self.calls)
-        standing = decision.judge(own, calls=self.calls)
-        return [r for r in fit if not own or r.name in standing.alive]
+        whole = [r for r in fit if all(r.name in made.lowest for made in self.rounds)]
+        best = claims.best_of(self.rounds, {r.name for r in whole})
+        count = len(self.rounds)
+        if best is None or count < _BEFORE_ANYBODY_STOPS:
+            return fit if not self.rounds else whole
+        return [
+            r
+            for r in whole
+            if any(m.lowest[r.name] < (1 + 4 / count) * m.lowest[best] for m in self.rounds)
+        ]
 
     def weigh(self) -> None:
         """The memory of a call, a few times; the first is from the qualification."""
         for runner in self.fit:
-            for number in range(2, _MEMORY_READINGS + 1):
+            for number in range(2, claims.READINGS + 1):
                 answer = self._ask(runner, trials.run_peak_host)
                 if answer.state is State.OK and answer.value is not None:
                     self._keep(runner, "peak_host_bytes", answer.value, round=number)
-
-
-def _only(found: Round, names: list[str]) -> Round:
-    return Round(
-        {name: t for name, t in found.lowest.items() if name in names},
-        {name: t for name, t in found.mean.items() if name in names},
-    )

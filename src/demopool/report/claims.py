@@ -29,6 +29,9 @@ SESSION = "claim:"
 FEWEST = 6
 """Rounds: with fewer not even the lowest and the highest ratio enclose the median in 95 %."""
 
+READINGS = 3
+"""Of the memory of a call."""
+
 EXACT = ("eigh", "gram", "svd")
 
 
@@ -234,6 +237,9 @@ def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
                 by_name.setdefault(name_of(s), []).append(s.value)
         if not by_name:
             return _unknown(claim, f"no memory of {side.case.descriptor} was measured")
+        by_name = {name: values for name, values in by_name.items() if len(values) >= READINGS}
+        if not by_name:
+            return _unknown(claim, f"memory was read less than {READINGS} times")
         name = min(by_name, key=lambda name: float(np.median(by_name[name])))
         leanest.append((name, by_name[name]))
     (ours, small), (theirs, large) = leanest

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from math import log
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -24,19 +25,23 @@ from demopool.pictures import GRID, INK, SOFT
 from demopool.units import readable
 from demopool.vocabulary import DESCRIPTORS
 
+from .claims import FEWEST as SURE
 from .data import Fact, Gathered, Job, Origin, plain
 
-WIDTH, HEIGHT = 4.1, 3.0
+WIDTH, HEIGHT = 3.7, 2.9
 """Inches: letters of 8 points can be read where a page is 390 pixels wide."""
 
 CLIPPED = 6.0
 """Bars longer than so many times the best are cut, and say so."""
 
+MOST_BARS = 14
+
 _FEWEST = 3
 """Sizes in a curve."""
 
 _HISTORY_PANELS = 8
-_UNITS = {"call_s": "seconds a call", "peak_host_bytes": "MB beyond the input"}
+_UNITS = {"call_s": "milliseconds a call", "peak_host_bytes": "MB beyond the input"}
+_SCALES = {"call_s": 1e3, "peak_host_bytes": 1e-6, "error": 1.0}
 _WORDS = {"call_s": "time", "peak_host_bytes": "memory"}
 
 
@@ -80,9 +85,10 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def of_job(job: Job, name: str) -> Iterator[Figure]:
+def of_job(job: Job) -> Iterator[Figure]:
     """A bar for every candidate of a race, with its interval."""
-    rows = [row for row in job.choice.rows if row.median_s is not None]
+    timed = [row for row in job.choice.rows if row.median_s is not None]
+    rows = timed[:MOST_BARS]
     if not rows:
         return
     with _quietly():
@@ -97,7 +103,7 @@ def of_job(job: Job, name: str) -> Iterator[Figure]:
             if value <= end:
                 shown = [[value - low], [min(high, 1.3 * end) - value]]
                 axes.errorbar(value, y, xerr=shown, color=INK, lw=1, capsize=2.5)
-            told = f"{value:.3g}" if value <= end else f"{value:.3g} »"
+            told = readable(row.median_s, "time") + (" »" if value > end else "")
             place = max(min(high, 1.3 * end), value) if value <= end else end
             offset = {"xytext": (4, 0), "textcoords": "offset points"}
             axes.annotate(told, (place, y), va="center", fontsize=7.5, **offset)
@@ -107,8 +113,12 @@ def of_job(job: Job, name: str) -> Iterator[Figure]:
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
     title = f"{_sizes(job.choice.case)}: {_origin(job.origin)}"
-    says = "Median of the rounds' lowest calls with its 95 % interval."
-    yield Figure(name, title, says, figure)
+    says = "Median of the rounds' lowest calls with its 95 % interval"
+    fewest = min(row.rounds for row in rows)
+    if fewest < SURE:
+        says = f"Median of the rounds' lowest calls and, of {fewest} rounds, their range"
+    says += "." if len(rows) == len(timed) else f"; the best {len(rows)} of {len(timed)}."
+    yield Figure(_file_name(job), title, says, figure)
 
 
 def all_of(found: Gathered) -> Iterator[Figure]:
@@ -141,7 +151,7 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
         widest = max(of_origin.values(), key=lambda group: len(_at(group, over)))
         if len(_at(widest, over)) < _FEWEST:
             continue
-        scale = 1.0 if measure == "call_s" else 1e-6
+        scale = _SCALES[measure]
         with _quietly():
             figure, axes = _panel()
             legend = []
@@ -232,7 +242,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
             before is None or size > (len(before[1]), before[0].batch * before[0].n * before[0].d)
         ):
             chosen[origin] = (case, complete)
-    scale, unit = (1e-6, "MB beyond the input") if measure != "error" else (1.0, "relative error")
+    scale, unit = _SCALES[measure], _UNITS.get(measure, "relative error")
     for origin, (case, complete) in chosen.items():
         with _quietly():
             figure, axes = _panel()
@@ -246,15 +256,17 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
                 )
                 look = pictures.look(name)
                 face = "none" if beaten else look.colour
+                seconds = _SCALES["call_s"]
                 whiskers = [
-                    [max(time.value - _or(time.low, time.value), 0.0)],
-                    [max(_or(time.high, time.value) - time.value, 0.0)],
+                    [max(time.value - _or(time.low, time.value), 0.0) * seconds],
+                    [max(_or(time.high, time.value) - time.value, 0.0) * seconds],
                 ]
                 style = {"ms": 7, "markerfacecolor": face, "elinewidth": 1, "capsize": 2}
                 line = {**look.line, "linestyle": "none"}
-                axes.errorbar([time.value], [other.value * scale], xerr=whiskers, **line, **style)
+                place = ([time.value * seconds], [other.value * scale])
+                axes.errorbar(*place, xerr=whiskers, **line, **style)
                 legend.append((look._replace(stroke=""), name))
-            axes.set(xlabel="seconds a call", ylabel=unit)
+            axes.set(xlabel=_UNITS["call_s"], ylabel=unit)
             _logarithmic(axes)
         what = "memory" if measure != "error" else "error"
         better = "leaner" if measure != "error" else "more accurate"
@@ -312,6 +324,14 @@ def _or(value: float | None, other: float) -> float:
     return other if value is None else value
 
 
+def _file_name(job: Job) -> str:
+    """Tells the sizes; the digest tells apart what they leave out."""
+    case, origin = job.choice.case, job.origin
+    digest = crc32(repr((job.fingerprint, origin, case)).encode())
+    sizes = f"b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-t{origin.threads}"
+    return f"job-{case.descriptor}-{sizes}-{digest:08x}"
+
+
 def _images(count: int) -> str:
     return "one image" if count == 1 else f"{count} images"
 
@@ -347,13 +367,14 @@ def _panel(height: float = HEIGHT) -> tuple[Any, Any]:
 
 def _logarithmic(axes: Any) -> None:
     """Plain numbers at the ticks; between powers of ten only where there are few of those."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         set_scale("log")
         low, high = axis.get_view_interval()
         decades = log(high / low, 10)
-        subs = (1.0,) if decades > 1.5 else (1.0, 2.0, 5.0)
-        axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+        subs = (1.0,) if decades > 2 else (1.0, 2.0, 5.0)
+        locator = LogLocator(subs=subs, numticks=8) if decades > 0.8 else MaxNLocator(nbins=4)
+        axis.set_major_locator(locator)
+        axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())

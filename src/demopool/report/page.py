@@ -18,10 +18,11 @@ from demopool.measurement import fingerprint
 from demopool.profiles import Decided, Profile
 from demopool.units import readable
 
-from .claims import Judged
+from .claims import FEWEST, Judged
 from .data import Gathered, Job
 from .figures import Figure
 from .html import Cell, bullets, paragraph, picture, table
+from .reasons import Limit
 
 OPEN_JOBS = 24
 """Shown with their bars at once; more are behind a line to click."""
@@ -49,6 +50,7 @@ def render(
     claims: Sequence[Judged],
     jobs: Sequence[tuple[Job, str, Sequence[Figure]]],
     figures: Sequence[Figure],
+    limits: Sequence[Limit] = (),
 ) -> str:
     """``key`` is this machine's; ``jobs`` are with the reason and the bars."""
     facts = fingerprint.fingerprint()
@@ -74,7 +76,7 @@ def render(
         bullets(found.notes, "warnings"),
         '<h2 id="claims">The paper\'s claims on this machine</h2>',
         *_claims(claims),
-        *_jobs(jobs, key),
+        *_jobs(jobs, key, limits),
         *_pictures(figures),
         *_measured(found),
         "<h2>What is supported</h2>",
@@ -95,13 +97,25 @@ def sizes(case: Case) -> str:
     return f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}{on}"
 
 
-def span(low: float | None, middle: float | None, high: float | None) -> str:
+def span(
+    low: float | None, middle: float | None, high: float | None, rounds: int | None = None
+) -> str:
     """A time with its interval."""
     if middle is None:
         return "-"
     if low is None or high is None:
         return readable(middle, "time")
-    return f"{readable(middle, 'time')} ({readable(low, 'time')} to {readable(high, 'time')})"
+    between = f"{readable(low, 'time')} to {readable(high, 'time')}"
+    return f"{readable(middle, 'time')} ({few(rounds)}{between})"
+
+
+def time_of(row: Row) -> str:
+    return span(row.low_s, row.median_s, row.high_s, row.rounds)
+
+
+def few(rounds: int | None) -> str:
+    """So few rounds have a range, but no 95 % interval."""
+    return f"{rounds} rounds: " if rounds is not None and rounds < FEWEST else ""
 
 
 def ratio(row: Row | None) -> str:
@@ -110,7 +124,8 @@ def ratio(row: Row | None) -> str:
         return "-"
     if row.ratio_low is None or row.ratio_high is None:
         return f"{row.ratio:.2f}x"
-    return f"{row.ratio:.2f}x ({row.ratio_low:.2f} to {row.ratio_high:.2f})"
+    between = f"{row.ratio_low:.2f} to {row.ratio_high:.2f}"
+    return f"{row.ratio:.2f}x ({few(row.rounds)}{between})"
 
 
 def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
@@ -150,9 +165,7 @@ def _recommended(job: Job, named: bool) -> list[Cell | str]:
         f"{choice.case.descriptor}, {sizes(choice.case)}",
         f"{choice.backend}, {choice.route}" if choice.backend else "-",
         str(choice.state),
-        Cell(
-            span(own.low_s, own.median_s, own.high_s) if own else "-", own.median_s if own else None
-        ),
+        Cell(time_of(own) if own else "-", own.median_s if own else None),
         Cell(ratio(following), following.ratio if following else None),
         str(choice.rounds),
         load(job),
@@ -198,10 +211,15 @@ def _claims(claims: Sequence[Judged]) -> Iterable[str]:
     yield paragraph(_CLAIMS, "note")
 
 
-def _jobs(jobs: Sequence[tuple[Job, str, Sequence[Figure]]], key: str) -> Iterable[str]:
+def _jobs(
+    jobs: Sequence[tuple[Job, str, Sequence[Figure]]], key: str, limits: Sequence[Limit]
+) -> Iterable[str]:
     if not jobs:
         return
     yield '<h2 id="jobs">Every job</h2>'
+    if limits:
+        told = "; ".join(map(str, limits))
+        yield paragraph(f"The limit is what this machine reached just now: {told}.", "note")
     cards = [_card(job, why, bars, key) for job, why, bars in jobs]
     yield f'<div class="grid">{"".join(cards[:OPEN_JOBS])}</div>'
     if cards[OPEN_JOBS:]:
@@ -216,7 +234,7 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
     rows: list[Sequence[Cell | str]] = [
         (
             str(row.candidate),
-            Cell(span(row.low_s, row.median_s, row.high_s), row.median_s),
+            Cell(time_of(row), row.median_s),
             Cell(ratio(row), row.ratio),
             str(row.rounds),
             Cell(readable(row.first_call_s, "time"), row.first_call_s),

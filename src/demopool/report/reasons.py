@@ -21,8 +21,9 @@ from demopool.measurement.worker import Worker
 from demopool.units import readable
 from demopool.vocabulary import State, result_dtype
 
-_SECONDS = 0.5
-_SIDE, _COPIED = 1024, 2**26
+_SECONDS = 0.33
+_SIDES, _COPIED = (384, 1024), 2**25
+_ROUGH = ("eigen", "svd", "inverse")
 _DIFFERS = 1.1
 """A tenth: less is not why one is faster."""
 
@@ -46,8 +47,11 @@ class Limit(NamedTuple):
 
 
 class Work(NamedTuple):
+    """``is_counted``: nothing in it is a decomposition, whose operations are counted roughly."""
+
     flops: float
     bytes: float
+    is_counted: bool = True
 
 
 def limit(threads: int, dtype: str) -> Limit | None:
@@ -61,13 +65,17 @@ def limit(threads: int, dtype: str) -> Limit | None:
 
 
 def run_limits(dtype: str) -> tuple[float, float]:
-    """In the worker: the best of half a second each; input and output are two bytes moved."""
-    a = np.ones((_SIDE, _SIDE), dtype)
-    product = np.empty_like(a)
-    source = np.ones(_COPIED // a.itemsize, dtype)
+    """In the worker: the best of a third of a second each; input and output are two bytes moved."""
+    source = np.ones(_COPIED // np.dtype(dtype).itemsize, dtype)
     target = np.empty_like(source)
-    flops = 2.0 * _SIDE**3 / _quickest(lambda: np.matmul(a, a, out=product))
+    flops = max(2.0 * side**3 / _product(side, dtype) for side in _SIDES)
     return flops, 2.0 * source.nbytes / _quickest(lambda: np.copyto(target, source))
+
+
+def _product(side: int, dtype: str) -> float:
+    a = np.ones((side, side), dtype)
+    product = np.empty_like(a)
+    return _quickest(lambda: np.matmul(a, a, out=product))
 
 
 def _quickest(call: Callable[[], Any]) -> float:
@@ -87,7 +95,8 @@ def work(candidate: Candidate, case: Case) -> Work:
     steps = Subject("descriptor", case.descriptor).steps(candidate.route).items()
     flops = sum(costs.flops(operation, route, case) for operation, route in steps)
     moved = sum(costs.bytes_moved(operation, route, case) for operation, route in steps)
-    return Work(flops, moved)
+    kinds = {kind for op, route in steps for kind in costs.work(op, route, case).counts}
+    return Work(flops, moved, kinds.isdisjoint(_ROUGH))
 
 
 def reason(choice: Choice, at_most: Limit | None) -> str:
@@ -104,10 +113,13 @@ def reason(choice: Choice, at_most: Limit | None) -> str:
     if following and theirs:
         told += _compared(best, following, own, theirs)
     told += "."
-    if at_most and best.median_s:
+    if at_most and best.median_s and own.is_counted:
         share = at_most.seconds(own) / best.median_s
         by = "arithmetic" if own.flops / at_most.flops > own.bytes / at_most.bytes else "bytes"
-        told += f" It runs at {share:.0%} of the limit that its {by} would allow ({at_most})."
+        if share <= 1:
+            told += f" It runs at {share:.0%} of the limit that its {by} would allow."
+        else:
+            told += " How near to the limit cannot be said: the machine is busier now than it was."
     return told
 
 
