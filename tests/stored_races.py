@@ -66,17 +66,16 @@ def claim(
 
 
 def sweep(folder: Path) -> None:
-    """Over n and d, over the batch, another dtype, another machine, and two of the claims."""
-    jobs = [Case(n=n, d=d) for n in (49, 196, 784) for d in (64, 256, 1024)]
-    jobs += [Case(batch=b, n=196, d=256) for b in (4, 16)]
-    jobs += [replace(case, dtype="float64") for case in jobs[:9]]
-    for number, case in enumerate(jobs):
-        for fingerprint in ("", "another-machine"):
-            times = _times(case)
-            session = f"s{number}{fingerprint}"
-            spread = 0.2 if number % 4 == 3 else 0.01
-            rows = race(case, times, session=session, fingerprint=fingerprint, spread=spread)
-            samples.append(folder / "samples" / f"{session}.jsonl", rows)
+    """Races over n, d and the batch, of another dtype, and of another machine."""
+    over_n = [Case(n=n, d=64) for n in (49, 196, 784)]
+    here = [*over_n, *(Case(n=196, d=d) for d in (256, 1024)), Case(n=784, d=256)]
+    here += [Case(batch=b, n=196, d=256) for b in (4, 16)]
+    here += [replace(case, dtype="float64") for case in over_n]
+    jobs = [("", case) for case in here] + [("another-machine", case) for case in over_n]
+    for number, (fingerprint, case) in enumerate(jobs):
+        options = {"session": f"s{number}", "fingerprint": fingerprint}
+        rows = race(case, _times(case), spread=0.2 if number % 4 == 3 else 0.01, **options)
+        samples.append(folder / "samples" / f"{number}.jsonl", rows)
 
 
 def _times(case: Case) -> dict[str, float]:

@@ -203,7 +203,7 @@ def _names(side: Side, of_session: Sequence[Sample]) -> set[str]:
 
 def best_of(rounds: Sequence[Round], names: set[str]) -> str | None:
     """Who was in every round, and has the lowest median."""
-    whole = [name for name in names if all(name in r.lowest for r in rounds)]
+    whole = [name for name in names if rounds and all(name in r.lowest for r in rounds)]
     return min(
         whole, key=lambda name: float(np.median([r.lowest[name] for r in rounds])), default=None
     )
@@ -214,11 +214,11 @@ def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     rounds = sessions.rounds(of_session, 1, name_of)
     ours, theirs = (best_of(rounds, _names(side, of_session)) for side in claim.sides)
     if len(rounds) < FEWEST or ours is None or theirs is None:
-        said = f"only {len(rounds)} rounds in which both sides took part were measured"
+        said = f"{_counted(len(rounds))} of both sides, {FEWEST} are needed"
         return _unknown(claim, f"{said}; {COMMAND} --fresh --budget 120 tries longer")
     ratios = [r.lowest[theirs] / r.lowest[ours] for r in rounds]
     low, middle, high = decision.interval(ratios)
-    where = f"{ours} against {theirs}, {len(rounds)} rounds"
+    where = f"{ours} against {theirs}, {_counted(len(rounds))}"
     if middle >= 1:
         told = f"{_times(middle)} faster ({_times(low)} to {_times(high)}): {where}"
     else:
@@ -267,11 +267,13 @@ def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
         s.value for s in of_session if s.measure == "error" and name_of(s) == name and s.value
     ]
     low, middle, high = decision.interval([r.lowest[name] for r in rounds])
-    time = f"{readable(middle, 'time')} ({readable(low, 'time')} to {readable(high, 'time')})"
+    time = readable(middle, "time")
+    if len(rounds) >= FEWEST:
+        time += f" ({readable(low, 'time')} to {readable(high, 'time')})"
     error = f", error {errors[-1]:.0e}" if errors else ""
     told = (
         "not from the sketches of the features, which is what is proved; but from its eigenvectors "
-        f"it can: {time}{error}, {name}, {len(rounds)} rounds"
+        f"it can: {time}{error}, {name}, {_counted(len(rounds))}"
     )
     return Judged(claim.text, claim.reading, told, False, measured=True)
 
@@ -285,6 +287,10 @@ def _by_limit(claim: Claim, told: str, low: float, high: float) -> Judged:
 
 def _unknown(claim: Claim, why: str) -> Judged:
     return Judged(claim.text, claim.reading, f"cannot be said: {why}", None)
+
+
+def _counted(rounds: int) -> str:
+    return f"{rounds} round{'s' * (rounds != 1)}"
 
 
 def _times(ratio: float) -> str:
