@@ -215,10 +215,8 @@ def test_machines_threads_and_dtypes_are_never_in_one_picture(measured: Path) ->
             seen.append(re.search(r"(float\d\d); machine (\S+), (\d) thread", figure.says))
     told = sorted(match.groups() for match in seen if match)
     mine = data.machine_name(profiles._key())
-    assert told == sorted(
-        [("float32", mine, "1"), ("float32", mine, "2"), ("float64", mine, "2")]
-        + [("float32", "another-", "2")]
-    )
+    own = [("float32", mine, "1"), ("float32", mine, "2"), ("float64", mine, "2")]
+    assert told == sorted([*own, ("float32", "another-", "2")])
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.37])

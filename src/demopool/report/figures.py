@@ -106,8 +106,8 @@ def of_job(job: Job) -> Iterator[Figure]:
             told = readable(row.median_s, "time") + (" »" if value > end else "")
             place = max(min(high, 1.3 * end), value) if value <= end else end
             offset = {"xytext": (4, 0), "textcoords": "offset points"}
-            axes.annotate(told, (place, y), va="center", fontsize=7.5, **offset)
-        axes.set_yticks(range(len(rows)), [str(row.candidate) for row in rows], fontsize=7.5)
+            axes.annotate(told, (place, y), va="center", fontsize=8, **offset)
+        axes.set_yticks(range(len(rows)), [str(row.candidate) for row in rows], fontsize=8)
         axes.invert_yaxis()
         axes.set(xlabel=unit, xlim=(0, end * 1.45))
         axes.grid(False, axis="y")
