@@ -14,59 +14,38 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_workers import FakeWorkers
 
-from demopool import choosing, codes, decision, places, profiles, racing, samples, trials
+from demopool import choosing, decision, places, qualifying, racing, samples
 from demopool.candidates import Candidate
 from demopool.cases import Case
-from demopool.conformance.descriptors import Judgement, judge, twin
+from demopool.conformance.descriptors import judge, twin
 from demopool.measurement.worker import Answer
-from demopool.racing import Race, Runner
 from demopool.vocabulary import State, Verdict
 
 import demopool as dp  # isort: skip
 
 SMALL = Case(batch=2, n=30, d=8)
 FIELD = (Candidate("numpy:cpu", "dense"), Candidate("numpy:cpu", "matrix-free"))
-IDENTITY = {"fingerprint": "f", "code": "c"}
-
-
-class FakeRace(Race):
-    """Runners that take the times they are told to; the rest is the real thing."""
-
-    times: dict[str, Any]
-
-    def _ask(self, runner: Runner, function: Any, **options: Any) -> Answer:
-        if function is trials.run_preparation:
-            return Answer(State.OK, dict(IDENTITY), "")
-        if function is trials.run_judgement:
-            return Answer(State.OK, Judgement(1e-7, 1e-5, self.case), "")
-        if function is trials.run_turn:
-            found = self.times[runner.name]
-            value = found(len(self.rounds)) if callable(found) else found
-            if isinstance(value, Answer):
-                runner.fail(value.state, value.reason)
-                return value
-            return Answer(State.OK, [value] * options["calls"], "")
-        return Answer(State.OK, 1.0, "")
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of one turn, without pauses."""
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rounds of one turn, without pauses, on a machine that nobody else uses."""
     monkeypatch.setattr(decision, "ROUND_SECONDS", 0.0)
     monkeypatch.setattr(racing, "PAUSE", 0.0)
-    monkeypatch.setattr(choosing.fingerprint, "busy_share", lambda: None)
+    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
 
 
-def _choose(monkeypatch: pytest.MonkeyPatch, times: dict[str, Any], **options: Any) -> Any:
-    monkeypatch.setattr(choosing, "Race", type("Told", (FakeRace,), {"times": times}))
-    return choosing.choose(SMALL, **{"backends": ("numpy:cpu",), "budget": 5.0, **options})
+def _choose(times: dict[str, Any], case: Case = SMALL, **options: Any) -> Any:
+    workers = options.pop("workers", None) or FakeWorkers(times)
+    given = {"backends": ("numpy:cpu",), "budget": 5.0, "workers": workers, "now": workers.clock}
+    return choosing.choose(case, **{**given, **options})
 
 
-def test_a_winner_is_named_with_its_lead(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = _choose(
-        monkeypatch, {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}, fresh=True
-    )
+def test_a_winner_is_named_with_its_lead(quick: None) -> None:
+    found = _choose({"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}, fresh=True)
     assert (found.state, found.backend, found.route) == ("fastest", "numpy:cpu", "dense")
     assert found.sentence.startswith("Use numpy:cpu, dense route: 2.5x faster than the next")
     by_route = {row.route: row for row in found.rows}
@@ -76,17 +55,15 @@ def test_a_winner_is_named_with_its_lead(quick: None, monkeypatch: pytest.Monkey
     assert by_route["dense"].median_s == pytest.approx(0.002)
 
 
-def test_a_tie_says_why_one_is_recommended(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = _choose(
-        monkeypatch, {"numpy:cpu/dense": 0.00201, "numpy:cpu/matrix-free": 0.002}, fresh=True
-    )
+def test_a_tie_says_why_one_is_recommended(quick: None) -> None:
+    found = _choose({"numpy:cpu/dense": 0.00201, "numpy:cpu/matrix-free": 0.002}, fresh=True)
     assert found.state is Verdict.TIE
     assert "a tie with numpy:cpu/dense, recommended because of the lower median" in found.sentence
 
 
-def test_the_budget_ends_in_unknown(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_ends_in_unknown(quick: None) -> None:
     times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.0021}
-    found = _choose(monkeypatch, times, fresh=True, budget=1e-4)
+    found = _choose(times, fresh=True, budget=0.1)
     assert found.state is Verdict.UNKNOWN
     assert "probably numpy:cpu" in found.sentence
     assert "longer --budget" in found.sentence
@@ -100,27 +77,25 @@ def test_a_close_winner_that_new_processes_do_not_repeat_is_unknown(
         "numpy:cpu/dense": 0.002,
         "numpy:cpu/matrix-free": lambda i: 0.0021 if not closed else 0.002,
     }
+    confirm = racing.Race.confirm
 
-    class Told(FakeRace):
-        def confirm(self, standing: Any) -> str:
-            closed.append("yes")
-            return super().confirm(standing)
+    def told(self: Any, standing: Any) -> str:
+        closed.append("yes")
+        return confirm(self, standing)
 
-    monkeypatch.setattr(choosing, "Race", type("T", (Told,), {"times": times}))
-    found = choosing.choose(SMALL, backends=("numpy:cpu",), budget=5.0, fresh=True)
+    monkeypatch.setattr(racing.Race, "confirm", told)
+    found = _choose(times, fresh=True)
     assert found.state is Verdict.UNKNOWN
     assert "new processes did not repeat it" in found.sentence
 
 
-def test_who_fails_in_the_race_is_out_and_the_others_go_on(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_fails_in_the_race_is_out_and_the_others_go_on(quick: None) -> None:
     crash = Answer(State.ERROR, None, "the worker died by SIGSEGV")
     times = {
         "numpy:cpu/dense": lambda i: 0.002 if i < 5 else crash,
         "numpy:cpu/matrix-free": 0.005,
     }
-    found = _choose(monkeypatch, times, fresh=True)
+    found = _choose(times, fresh=True)
     assert (found.backend, found.route) == ("numpy:cpu", "matrix-free")
     assert {row.route: row.state for row in found.rows}["dense"] is State.ERROR
 
@@ -130,7 +105,7 @@ def test_who_was_thrown_out_may_come_back_when_the_lead_fails(
 ) -> None:
     """The third was dropped because of the lead, which then dies: its rounds end there, and the
     race goes on with whole rounds."""
-    field = ("numpy:cpu/dense", "numpy:cpu/matrix-free", "numpy:cpu/other")
+    field = ("numpy:cpu/dense", "numpy:cpu/matrix-free", "numba:cpu/dense")
     rng = np.random.default_rng(0)
 
     def noisy(seconds: float, dies: bool = False) -> Any:
@@ -142,7 +117,7 @@ def test_who_was_thrown_out_may_come_back_when_the_lead_fails(
     )
     for _ in range(20):
         times = dict(zip(field, (noisy(0.002, True), noisy(0.0024), noisy(0.0034)), strict=True))
-        found = _choose(monkeypatch, times, fresh=True, budget=2.0, save=False)
+        found = _choose(times, fresh=True, budget=2.0, save=False)
         assert found.route == "matrix-free"
 
 
@@ -152,20 +127,18 @@ def test_an_interrupted_confirmation_is_no_confirmation(
     def interrupted(self: Any, standing: Any) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(FakeRace, "confirm", interrupted)
+    monkeypatch.setattr(racing.Race, "confirm", interrupted)
     times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.00213}
-    found = _choose(monkeypatch, times, fresh=True)
+    found = _choose(times, fresh=True)
     assert found.interrupted
     assert found.state is Verdict.UNKNOWN
     assert "before new processes had confirmed it" in found.sentence
 
 
-def test_confirming_rounds_are_stored_and_used_again(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confirming_rounds_are_stored_and_used_again(quick: None) -> None:
     times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.00213}
-    first = _choose(monkeypatch, times, fresh=True)
-    again = _choose(monkeypatch, dict.fromkeys(times, 0.002))
+    first = _choose(times, fresh=True)
+    again = _choose(dict.fromkeys(times, 0.002))
     assert (first.state, first.reused, again.state, again.reused) == (
         Verdict.FASTEST,
         False,
@@ -177,22 +150,20 @@ def test_confirming_rounds_are_stored_and_used_again(
 def test_an_interrupt_before_the_checks_recommends_nothing(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: Any, known: Any) -> None:
+    def interrupted(race: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(FakeRace, "qualify", interrupted)
-    found = _choose(monkeypatch, {}, fresh=True)
+    monkeypatch.setattr(qualifying, "qualify", interrupted)
+    found = _choose({}, fresh=True)
     assert found.backend is None
     assert found.sentence == "Unknown: interrupted before a candidate was checked and timed."
     assert {row.reason for row in found.rows} == {"interrupted before it was checked"}
 
 
 def test_choose_teaches_auto(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(IDENTITY, "fingerprint", profiles._key())
-    monkeypatch.setitem(IDENTITY, "code", codes.code_key("numpy:cpu"))
     times = {"numpy:cpu/dense": 0.005, "numpy:cpu/matrix-free": 0.002}
     monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(FIELD)))
-    _choose(monkeypatch, times, fresh=True, backends=())
+    _choose(times, fresh=True, backends=())
     found = dp.explain((SMALL.batch, SMALL.n, SMALL.d))
     assert (found.route, found.because) == ("matrix-free", "measured")
 
@@ -213,29 +184,23 @@ def test_limits_that_make_no_sense(options: dict[str, Any]) -> None:
         choosing.choose(SMALL, **options)
 
 
-def test_a_clock_that_goes_backwards_costs_a_block(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_goes_backwards_costs_a_block(quick: None) -> None:
     calls = iter(range(10**6))
     times = {
         "numpy:cpu/dense": lambda i: -1.0 if next(calls) % 3 == 0 else 0.002,
         "numpy:cpu/matrix-free": 0.005,
     }
-    found = _choose(monkeypatch, times, fresh=True)
+    found = _choose(times, fresh=True)
     assert (found.state, found.route) == ("fastest", "dense")
 
 
-def test_an_interrupt_gives_the_best_answer_so_far(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_gives_the_best_answer_so_far(quick: None) -> None:
     def interrupted(i: int) -> float:
         if i == 10:
             raise KeyboardInterrupt
         return 0.0025
 
-    found = _choose(
-        monkeypatch, {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": interrupted}, fresh=True
-    )
+    found = _choose({"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": interrupted}, fresh=True)
     assert found.state is Verdict.UNKNOWN
     assert "probably numpy:cpu, dense" in found.sentence
     assert any("Interrupted" in warning for warning in found.warnings)
@@ -244,34 +209,30 @@ def test_an_interrupt_gives_the_best_answer_so_far(
 def test_what_was_measured_is_used_again_until_something_changes(
     quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
     times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}
-    first = _choose(monkeypatch, times)
+    first = _choose(times)
     assert not first.reused
     faster = {"numpy:cpu/dense": 0.009, "numpy:cpu/matrix-free": 0.001}
-    again = _choose(monkeypatch, faster)
+    again = _choose(faster)
     assert again.reused
     assert again.route == "dense"
-    assert _choose(monkeypatch, faster, fresh=True).route == "matrix-free"
-    latest = _choose(monkeypatch, times)
+    assert _choose(faster, fresh=True).route == "matrix-free"
+    latest = _choose(times)
     assert latest.reused
     assert latest.route == "matrix-free"
-    monkeypatch.setitem(IDENTITY, "code", "another")
-    assert _choose(monkeypatch, faster).route == "matrix-free"
+    monkeypatch.setattr(qualifying, "code_key", lambda backend: "another")
+    assert _choose(faster).route == "matrix-free"
 
 
-def test_a_race_killed_at_any_moment_goes_on(
-    quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_race_killed_at_any_moment_goes_on(quick: None, tmp_path: Path) -> None:
     """Cut the file of samples at every place: what is whole is used, nothing breaks."""
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
     times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}
-    whole = _choose(monkeypatch, times)
+    whole = _choose(times)
     (path,) = (tmp_path / "samples").iterdir()
     text = path.read_bytes()
     for cut in range(0, len(text), len(text) // 25):
         path.write_bytes(text[:cut])
-        found = _choose(monkeypatch, times)
+        found = _choose(times)
         assert (found.state, found.route, found.rounds) == (whole.state, whole.route, whole.rounds)
     assert all(samples.read(path))
 

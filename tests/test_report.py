@@ -27,7 +27,7 @@ from demopool.cases import Case
 from demopool.choosing import choose
 from demopool.report import Built, build, data, figures, page, reasons
 from demopool.samples import Sample
-from demopool.vocabulary import BACKENDS, DESCRIPTORS, Verdict
+from demopool.vocabulary import BACKENDS, DESCRIPTORS, State, Verdict
 
 
 @pytest.fixture
@@ -158,24 +158,50 @@ def test_a_candidate_that_failed_in_the_middle_is_not_in_the_answer() -> None:
     times = {"numpy:cpu/dense": 1e-3, "numba:cpu/dense": 1.02e-3, "torch:cpu/dense": 1.05e-3}
     rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f"))
     died = [s for s in rows if not (s.backend == "torch:cpu" and s.round > 4)]
-    (race,) = sessions.stored(died)
-    assert race.field == ("numpy:cpu/dense", "numba:cpu/dense")
-    assert len(race.rounds) == stored_races.ROUNDS
+    broke = replace(
+        died[-1],
+        backend="torch:cpu",
+        round=0,
+        value=None,
+        state=State.ERROR,
+        reason="it broke",
+        measure="call_s",
+        code=next(s.code for s in rows if s.backend == "torch:cpu"),
+    )
+    (race,) = sessions.rebuilt([*died, broke])
+    timed = [str(row.candidate) for row in race.choice.rows if row.median_s is not None]
+    assert timed == ["numpy:cpu/dense", "numba:cpu/dense"]
+    assert race.choice.rounds == stored_races.ROUNDS
     # Killed in the middle of a round, on the other hand, costs that round only.
     killed = [s for s in rows if not (s.backend == "torch:cpu" and s.round == stored_races.ROUNDS)]
-    (race,) = sessions.stored(killed)
-    assert len(race.field) == 3
-    assert len(race.rounds) == stored_races.ROUNDS - 1
+    (race,) = sessions.rebuilt(killed)
+    assert len(race.choice.rows) == 3
+    assert race.choice.rounds == stored_races.ROUNDS - 1
 
 
 def test_a_close_winner_counts_only_if_new_processes_confirmed_it() -> None:
     times = {"numpy:cpu/dense": 1.0, "numba:cpu/dense": 1.08}
     rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", rounds=30))
-    (race,) = sessions.stored(rows)
-    assert sessions.answer_of(race).state is Verdict.UNKNOWN
+    (race,) = sessions.rebuilt(rows)
+    assert race.choice.state is Verdict.UNKNOWN
     again = [replace(s, round=-s.round) for s in rows if 1 <= s.round <= 16]
-    (race,) = sessions.stored([*rows, *again])
-    assert sessions.answer_of(race).state is Verdict.FASTEST
+    (race,) = sessions.rebuilt([*rows, *again])
+    assert race.choice.state is Verdict.FASTEST
+
+
+def test_who_was_left_out_leaves_the_answer_open_and_load_is_told() -> None:
+    times = {"numpy:cpu/dense": 1e-3, "numba:cpu/dense": 2e-3}
+    rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", rounds=30))
+    (race,) = sessions.rebuilt(rows)
+    assert race.choice.state is Verdict.FASTEST
+    assert race.load is None
+    left = replace(rows[0], backend="torch:cpu", measure="needs_s", value=7.0)
+    (race,) = sessions.rebuilt([*rows, left])
+    assert race.choice.state is Verdict.UNKNOWN
+    busy = [replace(s, measure="others_cores", value=1.5) for s in rows if s.measure == "mean_s"]
+    (race,) = sessions.rebuilt([*rows, *busy])
+    assert race.load == pytest.approx(1.5)
+    assert "1.5 cores" in race.choice.sentence
 
 
 def test_the_newest_race_counts_and_races_are_not_mixed() -> None:
@@ -330,8 +356,8 @@ def test_ratios_are_paired_by_round() -> None:
         stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", spread=0.001)
     )
     slow = [replace(s, value=s.value * 5) if s.round % 2 and s.value else s for s in rows]
-    (race,) = sessions.stored(slow)
-    lead, other = sessions.answer_of(race).rows
+    (race,) = sessions.rebuilt(slow)
+    lead, other = race.choice.rows
     assert other.ratio == pytest.approx(1.5, rel=0.01)
     assert other.ratio_high is not None
     assert other.ratio_high < 1.6

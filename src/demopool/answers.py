@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import ceil, log
 from typing import Any
 
 from . import decision
+from .budget import QUALIFYING
 from .candidates import Candidate
 from .cases import Case
-from .decision import Round, Standing
+from .decision import BUSY_CORES, Round, Standing
 from .measurement import clock
 from .racing import Race, Runner, overall
 from .units import readable
@@ -18,14 +20,19 @@ from .vocabulary import State, Verdict
 # In a tie: what one has to install, the least first. Plug-ins come last.
 _DEPENDENCIES = ("numpy", "numba", "torch", "cupy")
 _MEMORY_MATTERS = 0.9
+LONG_ENOUGH = 8
+"""Rounds, so that the halves of a race can be compared."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One candidate in the answer. Times are of the calls that decided: see ``Case.data``.
 
-    median_s, low_s, high_s   of the lowest call of each round, with a 95 % interval
-    ratio                     to the best, from the rounds both took part in; likewise an interval
+    median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval; of the
+                              one call that was timed, if rounds of it did not fit the budget
+    ratio                     to the best, round by round: the middle of those that both took part
+                              in, and its interval. The verdict rests on it; it is not the ratio of
+                              the medians, which may be of different rounds
     at_least_s                a call was seen to take longer than this, and was given up
     """
 
@@ -73,6 +80,15 @@ class Choice:
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     codes: dict[str, str] = field(default_factory=dict)
+    setup_s: float = 0.0
+    """The part of the seconds that libraries took to start, load and compile."""
+    others_cores: float = 0.0
+    """How many cores others used during the rounds."""
+
+    def __str__(self) -> str:
+        from .telling import lines
+
+        return "\n".join(lines(self))
 
     def as_result(self) -> dict[str, Any]:
         """As ``demopool choose --json`` prints it."""
@@ -87,6 +103,8 @@ class Choice:
             "candidates": [asdict(row) for row in self.rows],
             "threads": self.threads,
             "seconds": self.seconds,
+            "setup_s": self.setup_s,
+            "others_cores": self.others_cores,
             "rounds": self.rounds,
             "reused": self.reused,
             "interrupted": self.interrupted,
@@ -101,15 +119,15 @@ def answer(
     absent: Sequence[Row],
     *,
     threads: int,
-    seconds: float,
     reused: bool,
     interrupted: bool,
-    whole: bool,
+    restricted: bool,
     warnings: Sequence[str],
 ) -> Choice:
     """What a race has shown; ``doubt`` is why a close winner was not confirmed."""
-    state = overall(standing, doubt)
-    rows = [_row(runner, race.rounds, standing, state) for runner in race.runners]
+    undecided = race.open(standing)
+    state = overall(standing, doubt, undecided)
+    rows = [_row(runner, race, standing, state, runner in undecided) for runner in race.runners]
     rows = [
         replace(row, reason="interrupted before it was checked")
         if row.state is State.OK and row.error is None
@@ -125,37 +143,46 @@ def answer(
     told = [*warnings, *(f"{r.name}: {r.remark}." for r in race.fit if r.remark)]
     if race.rounds:
         told += _trouble(race.rounds, standing)
+    said = Said(race, standing, state, doubt, undecided)
     return Choice(
         race.case,
         state,
         best.backend if best else None,
         best.route if best else None,
-        _sentence(best, why, competing, standing, state, doubt, [*others, *absent]),
+        said.sentence(best, why, competing, [*others, *absent]),
         (*competing, *others, *absent),
         threads,
-        seconds,
+        race.budget.spent + race.budget.setup,
         len(race.rounds),
         reused,
         interrupted,
-        whole,
+        not (restricted or interrupted or undecided),
         tuple(told),
         next((r.identity["fingerprint"] for r in race.fit if r.identity), ""),
         {r.candidate.backend: r.identity["code"] for r in race.fit if r.identity},
+        race.budget.setup,
+        decision.cores_of_others(race.rounds),
     )
 
 
-def _row(runner: Runner, rounds: Sequence[Round], standing: Standing, state: Verdict) -> Row:
+def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecided: bool) -> Row:
     row = Row(*runner.candidate, runner.state, None, runner.reason)
     row = replace(row, **_known(runner))
-    name = runner.name
-    own = [r for r in rounds if name in r.lowest]
+    name, lead = runner.name, standing.lead or runner.name
+    if runner.state is State.TIMEOUT or runner.aside:
+        row = replace(row, verdict=Verdict.UNKNOWN if undecided else Verdict.SLOWER)
+    best = [r.lowest[lead] for r in race.rounds if lead in r.lowest]
+    if runner.aside and best:
+        seconds = runner.once["call_s"]
+        row = replace(row, median_s=seconds, low_s=seconds, high_s=seconds)
+        low, middle, high = decision.interval([seconds / t for t in best])
+        return replace(row, ratio=middle, ratio_low=low, ratio_high=high)
+    own = [r for r in race.rounds if name in r.lowest]
     if runner.state is not State.OK or not own:
         return row
     low, middle, high = decision.interval([r.lowest[name] for r in own])
-    dropped = standing.dropped.get(name)
-    lead = standing.lead or name
     ratios = decision.interval([r.lowest[name] / r.lowest[lead] for r in own if lead in r.lowest])
-    if dropped:
+    if name in standing.dropped:
         verdict = Verdict.SLOWER
     elif state is Verdict.TIE:
         verdict = Verdict.TIE
@@ -173,6 +200,7 @@ def _row(runner: Runner, rounds: Sequence[Round], standing: Standing, state: Ver
         ratio_low=ratios[0],
         ratio_high=ratios[2],
         rounds=len(own),
+        with_transfer_s=middle if race.case.data == "host" else row.with_transfer_s,
     )
 
 
@@ -207,52 +235,85 @@ def _dependencies(row: Row) -> int:
     return _DEPENDENCIES.index(library) if library in _DEPENDENCIES else len(_DEPENDENCIES)
 
 
-def _sentence(
-    best: Row | None,
-    why: str,
-    competing: Sequence[Row],
-    standing: Standing,
-    state: Verdict,
-    doubt: str,
-    others: Sequence[Row],
-) -> str:
-    if best is None and any(row.state is State.OK for row in others):
-        return "Unknown: interrupted before a candidate was checked and timed."
-    if best is None:
+class Said:
+    """The parts of the sentence."""
+
+    def __init__(
+        self,
+        race: Race,
+        standing: Standing,
+        state: Verdict,
+        doubt: str,
+        undecided: Sequence[Runner],
+    ) -> None:
+        self.budget = race.budget.seconds
+        self.standing, self.state, self.doubt, self.undecided = standing, state, doubt, undecided
+        cores = decision.cores_of_others(race.rounds)
+        self.others = f"Others used {cores:.1f} cores meanwhile" if cores > BUSY_CORES else ""
+
+    def sentence(
+        self, best: Row | None, why: str, competing: Sequence[Row], others: Sequence[Row]
+    ) -> str:
+        if best is None:
+            return self._nothing(others)
+        what = f"{best.backend}, {best.route} route"
+        memory = best.peak_host_bytes
+        size = "" if memory is None else f", {readable(memory, 'memory')}"
+        rivals = [row for row in competing if row is not best and row.ratio is not None]
+        if self.state is Verdict.FASTEST:
+            lead = self._lead(best, rivals, others)
+            held = f" {self.others}; it held all the same." if self.others else ""
+            return f"Use {what}: {lead}{size}.{held}"
+        if self.state is Verdict.TIE:
+            names = _some([str(r.candidate) for r in rivals if r.verdict is Verdict.TIE])
+            load = f" {self.others}." if self.others else ""
+            return f"Use {what}: a tie with {names}, recommended because of {why}{size}.{load}"
+        if best.median_s is None:
+            return f"Unknown: nothing was timed. {what} is right and fits. {self._more()}"
+        return f"Unknown: probably {what}{size}. {self._what_would_decide()}"
+
+    def _nothing(self, others: Sequence[Row]) -> str:
+        if any(row.state is State.OK for row in others):
+            return "Unknown: interrupted before a candidate was checked and timed."
+        if self.undecided:
+            seconds = readable(self.budget, "time")
+            ended = f"the budget of {seconds} ended before a candidate was checked and timed"
+            return f"Unknown: {ended}. {self._more()}"
         reasons = "; ".join(dict.fromkeys(f"{r.backend}: {r.reason}" for r in others))
         return f"Nothing can do this here ({reasons})."
-    what = f"{best.backend}, {best.route} route"
-    memory = "" if best.peak_host_bytes is None else f", {readable(best.peak_host_bytes, 'memory')}"
-    rivals = [row for row in competing if row is not best and row.ratio is not None]
-    if state is Verdict.FASTEST:
-        if not rivals:
-            return f"Use {what}: the only one that can do this here{memory}."
-        ratio = min(row.ratio for row in rivals if row.ratio is not None)
-        return f"Use {what}: {_times(ratio)} faster than the next{memory}."
-    if state is Verdict.TIE:
-        tied = [r for r in rivals if r.verdict is Verdict.TIE]
-        names = _some([str(row.candidate) for row in tied])
-        return f"Use {what}: a tie with {names}, recommended because of {why}{memory}."
-    if best.median_s is None:
-        return (
-            f"Unknown: nothing was timed. {what} is right and fits; a longer --budget would tell."
-        )
-    return f"Unknown: probably {what}{memory}. {_what_would_decide(standing, doubt)}"
+
+    def _lead(self, best: Row, rivals: Sequence[Row], others: Sequence[Row]) -> str:
+        """By how much the best is ahead of who is nearest to it, as far as that is known."""
+        ratios = [row.ratio for row in rivals if row.ratio is not None]
+        if ratios:
+            return f"{_times(min(ratios))} faster than the next"
+        bounds = [row.at_least_s for row in others if row.at_least_s is not None]
+        if bounds and best.median_s:
+            return f"at least {_times(min(bounds) / best.median_s)} faster than the next"
+        return "the only one that can do this here"
+
+    def _what_would_decide(self) -> str:
+        if self.doubt:
+            return f"But {self.doubt}. {self._more()}"
+        left = [name for name in self.standing.alive if name != self.standing.lead]
+        told = f"Not told apart from {_some(left)}. " if left else ""
+        if self.undecided:
+            told += f"Not timed enough: {_some([runner.name for runner in self.undecided])}. "
+        return told + self._more()
+
+    def _more(self) -> str:
+        """What would help."""
+        load = f"{self.others}, so more was asked for; a" if self.others else "A"
+        wanted = sum(runner.needs for runner in self.undecided) / QUALIFYING + self.budget
+        longer = "longer --budget"
+        if wanted > self.budget:
+            longer = f"--budget of about {ceil(wanted)} s"
+        return f"{load} {longer} goes on from here, and a quieter machine helps."
 
 
 def _times(ratio: float) -> str:
     """Two digits of what is gained."""
     return f"{ratio:.2f}x" if ratio < 1.1 else f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
-
-
-def _what_would_decide(standing: Standing, doubt: str) -> str:
-    if doubt:
-        return f"But {doubt}. A quieter machine would tell; the two are close."
-    left = [name for name in standing.alive if name != standing.lead]
-    return (
-        f"Not told apart from {_some(left)}. A longer --budget goes on from here, and a quieter "
-        "machine helps."
-    )
 
 
 def _some(names: Sequence[str]) -> str:
@@ -263,30 +324,39 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _trouble(rounds: Sequence[Round], standing: Standing) -> Iterator[str]:
-    """Sentences about what the rounds themselves show."""
+    """Sentences about what the rounds themselves show, each at most once."""
     lead = standing.lead
     alive = [name for name in standing.alive if all(name in r.lowest for r in rounds)]
-    if len(rounds) < 6 and standing.verdict is None:
+    if len(rounds) < decision.LEAST_ROUNDS and standing.verdict is None:
         yield (
-            f"Only {len(rounds)} rounds fit the budget: only gaps of 2x and more can be told. "
-            "A longer --budget tells more."
+            f"The budget ended after round {len(rounds)}; nothing is decided before round "
+            f"{decision.LEAST_ROUNDS}."
         )
     fastest = min(min(r.lowest.values()) for r in rounds)
     if fastest < 100 * clock.resolution():
         yield f"A call takes {readable(fastest, 'time')}, not far from what the clock can resolve."
+    uneven = {}
     for name in alive:
         typical = sorted(r.lowest[name] for r in rounds)[len(rounds) // 2]
         mean = sum(r.mean[name] for r in rounds) / len(rounds)
         if mean > 2 * typical:
-            yield f"Calls of {name} take {mean / typical:.1f} times the best on average: disturbed."
-    rivals = [name for name in alive if name != lead]
-    if lead in alive and rivals and len(rounds) >= 8:
+            uneven[name] = mean / typical
+    if uneven:
+        worst = max(uneven.values())
+        names = _some(list(uneven))
+        yield f"Calls of {names} were disturbed: {worst:.1f} times the best on average, or less."
+    drifting = {}
+    if lead in alive and len(rounds) >= LONG_ENOUGH:
         half = len(rounds) // 2
-        for name in rivals:
+        for name in alive:
             first, second = (
                 decision.interval([r.lowest[name] / r.lowest[lead] for r in part])[1]
                 for part in (rounds[:half], rounds[half:])
             )
             if abs(first / second - 1) > decision.MARGIN:
-                ratios = f"took {first:.2f}, then {second:.2f} times as long as {lead}"
-                yield f"The times drift: {name} {ratios}."
+                drifting[name] = (first, second)
+    if drifting:
+        name, (first, second) = max(drifting.items(), key=lambda d: abs(log(d[1][0] / d[1][1])))
+        ratios = f"took {first:.2f}, then {second:.2f} times as long as {lead}"
+        more = f" ({len(drifting) - 1} others less so)" if len(drifting) > 1 else ""
+        yield f"The times drift: {name} {ratios}{more}."

@@ -7,6 +7,7 @@ which may be another version than the one asking.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from .cases import DTYPE_BYTES, Case
 from .errors import InvalidInput
 from .measurement import memory
 from .routes import STEPS, Sizes
+from .units import readable
 from .vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS, State, result_dtype
 
 TIMED_BACKENDS = tuple(name for name in BACKENDS if not name.endswith(":ptx"))
@@ -111,10 +113,12 @@ def limits_here(backend: str, seconds: float | None = None) -> Limits:
     return Limits(seconds, None if free is None else MEMORY_SHARE * free)
 
 
-def predicted_seconds(subject: Subject, candidate: Candidate, case: Case) -> float:
-    """Time of one call by the cost model, transfers left out."""
-    steps = subject.steps(candidate.route)
-    return sum(costs.seconds(candidate.backend, op, route, case) for op, route in steps.items())
+def predicted_seconds(
+    subject: Subject, candidate: Candidate, case: Case, prices: Mapping[str, float] | None = None
+) -> float:
+    """Time of one call by the cost model, transfers left out; ``prices``: not those shipped."""
+    steps, backend = subject.steps(candidate.route), candidate.backend
+    return sum(costs.seconds(backend, op, route, case, prices) for op, route in steps.items())
 
 
 def predicted_bytes(subject: Subject, candidate: Candidate, case: Case) -> float:
@@ -131,13 +135,9 @@ def obstacle(
 ) -> Obstacle | None:
     """Why ``package``, a demopool, cannot run the candidate on the case; None if it can."""
     steps = subject.steps(candidate.route)
-    for operation, name in steps.items():
-        route = routes.find(operation, name)
-        if isinstance(route, str):
-            return Obstacle(State.UNSUPPORTED, route)
-        outside = route.domain.excludes(Sizes(case.n, case.d, case.p))
-        if outside:
-            return Obstacle(State.UNSUPPORTED, outside)
+    outside = outside_domain(subject, candidate, case)
+    if outside:
+        return outside
     try:
         ops = package.backend(candidate.backend)
         for operation, name in steps.items():
@@ -151,22 +151,35 @@ def obstacle(
     except (package.InvalidInput, KeyError) as problem:
         # An older version that has never heard of the backend, the operation or the route.
         return Obstacle(State.UNSUPPORTED, f"this version does not know it: {problem}")
-    return _too_much(subject, candidate, case, limits)
+    return too_much(subject, candidate, case, limits)
 
 
-def _too_much(
-    subject: Subject, candidate: Candidate, case: Case, limits: Limits
-) -> Obstacle | None:
+def outside_domain(subject: Subject, candidate: Candidate, case: Case) -> Obstacle | None:
+    """What can be told without asking the backend: a route that does not exist for these sizes."""
+    for operation, name in subject.steps(candidate.route).items():
+        route = routes.find(operation, name)
+        if isinstance(route, str):
+            return Obstacle(State.UNSUPPORTED, route)
+        outside = route.domain.excludes(Sizes(case.n, case.d, case.p))
+        if outside:
+            return Obstacle(State.UNSUPPORTED, outside)
+    return None
+
+
+def too_much(subject: Subject, candidate: Candidate, case: Case, limits: Limits) -> Obstacle | None:
+    """Of memory, or of time, by prediction."""
     needed = predicted_bytes(subject, candidate, case)
     if limits.bytes is not None and needed > limits.bytes:
         return Obstacle(
             State.OUT_OF_MEMORY,
-            f"predicted to need {needed / 1e9:.2g} GB, may use {limits.bytes / 1e9:.2g} GB",
+            f"predicted to need {readable(needed, 'memory')}, "
+            f"may use {readable(limits.bytes, 'memory')}",
         )
     seconds = predicted_seconds(subject, candidate, case)
     if limits.seconds is not None and seconds > limits.seconds:
         return Obstacle(
             State.TIMEOUT,
-            f"predicted to take {seconds:.2g} s, may take {limits.seconds:.2g} s",
+            f"predicted to take {readable(seconds, 'time')}, "
+            f"may take {readable(limits.seconds, 'time')}",
         )
     return None

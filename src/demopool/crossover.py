@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,22 @@ def cell(choice: Choice) -> Cell:
     case = choice.case
     lead = min(ratios) if ratios else None
     return Cell(case.n, case.d, choice.state, choice.backend, choice.route, lead)
+
+
+def text(cells: Sequence[Cell], width: int) -> Iterator[str]:
+    """A table of n by d where it fits the width, else a line for every cell; then the legend."""
+    ns, ds = sorted({c.n for c in cells}), sorted({c.d for c in cells})
+    labels = {(c.n, c.d): c.label for c in cells}
+    rows = [["n", *(f"d={d}" for d in ds)]]
+    rows += [[str(n), *(labels.get((n, d), "-") for d in ds)] for n in ns]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if sum(widths) + 2 * len(ds) <= width:
+        for row in rows:
+            yield "  ".join(v.ljust(w) for v, w in zip(row, widths, strict=True)).rstrip()
+    else:
+        for (n, d), label in labels.items():
+            yield f"n={n} d={d}: {label}"
+    yield "1.3x: so many times faster than the next; =: a tie, recommended; ?: probably."
 
 
 def draw(cells: Sequence[Cell], title: str, *, size: tuple[float, float] | None = None) -> Any:

@@ -15,9 +15,9 @@ The rule, at rounds 1, 2, 3, 4, 6, 8, 10, 12, then 15, 21, 30, ... (times 1.4) a
 
 - The *lead* has the lowest median of its log ratios to the middle of the field.
 - d is the log ratio of a rival to the lead, round by round. The rival is *slower* if a signed-rank
-  test (from 15 rounds on; Student's t from 6 rounds on if blocks are longer than 0.25 s) puts d
+  test (from 15 rounds on; Student's t from 8 rounds on if blocks are longer than 0.25 s) puts d
   above log 1.03 at the level below, or if it was slower in every round by more than 1 + 4 / rounds
-  (from 8 rounds on, or at once if blocks are long). It is then dropped, unless the lead's mean call
+  (from 8 rounds on, however long a block is). It is then dropped, unless the lead's mean call
   is more than 1.25 times the rival's: a low minimum must not hide calls that are slow.
 - A rival is *tied* if the test puts d below log 1.05.
 - The level is 1 % divided by the number of looks that can test and the number of rivals, so that
@@ -26,6 +26,18 @@ The rule, at rounds 1, 2, 3, 4, 6, 8, 10, 12, then 15, 21, 30, ... (times 1.4) a
   was dropped at less than 1.10, lead and those are started again as new processes, and after 8
   rounds the lead must still be ahead by 1.5 %, else the answer is unknown.
 - All others are tied: tie. Budget spent: unknown, with the present lead.
+
+Where others used more than a quarter of a core meanwhile, a process can be slowed for seconds while
+its rivals are not. So more is asked for: nobody is dropped before round 21, nor tested before 30; d
+must be above log 1.05, or in every round above 1 + 8 / rounds; the best tenth of the rival's
+rounds must be slower than the lead's best tenth by 5 % too; and new processes must repeat it, by
+5 % in 16 rounds, for all that were dropped at less than 10 times, not 1.10.
+
+A candidate can be so slow that rounds of it do not fit the budget. What is known is then a *bound*:
+a call of it took so long, or was given up after so long. One call tells little, so it counts as
+slower only if the bound is more than 5 times the lead's mean call in the worst of at least 8 rounds,
+and the cost model predicts it at twice the lead's time or more. Else it is open, and so is the
+answer.
 
 How often it errs is in docs/choosing.md, and tests/test_decision.py simulates it.
 """
@@ -48,9 +60,15 @@ LONG_BLOCK = 0.25
 MARGIN, TIE_LIMIT, LEVEL = 0.03, 0.05, 0.01
 CLOSE, STILL_AHEAD, CONFIRMING_ROUNDS = 1.10, 1.015, 8
 STEADY = 1.25
+LEAST_ROUNDS = 8
+FAR, FAR_BY_MODEL = 5.0, 2.0
+
+BUSY_CORES = 0.25
+BUSY_MARGIN, BUSY_CLOSE, BUSY_CONFIRMING_ROUNDS = 0.05, 10.0, 16
+_BUSY_LEAST_ROUNDS, _BUSY_FIRST_TEST, _UNDISTURBED = 21, 30, 0.1
 
 _BEFORE_TESTS = (1, 2, 3, 4, 6, 8, 10, 12)
-_FIRST_TEST, _FIRST_T_TEST = 15, 6
+_FIRST_TEST, _FIRST_T_TEST = 15, LEAST_ROUNDS
 _GROWTH = 1.4
 # Looks before the first rank test at which Student's t may be asked.
 _T_LOOKS = sum(look >= _FIRST_T_TEST for look in _BEFORE_TESTS)
@@ -60,10 +78,14 @@ Name = str
 
 @dataclass(frozen=True)
 class Round:
-    """Of every candidate that took part: its lowest and its mean call, in seconds."""
+    """Of every candidate that took part: its lowest and its mean call, in seconds.
+
+    ``others`` is how many cores everybody else used meanwhile.
+    """
 
     lowest: Mapping[Name, float]
     mean: Mapping[Name, float]
+    others: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,17 +136,21 @@ def judge(
     margin: float = MARGIN,
     tie_limit: float = TIE_LIMIT,
     level: float = LEVEL,
+    bounded: bool = False,
 ) -> Standing:
     """The standing after some rounds; ``calls`` is per block, ``at_most`` what rounds there may be.
 
-    Looks are replayed from the first on, so that the answer depends on the rounds alone.
+    ``bounded``: there are rivals of which only a bound is known, so one that is alone in the rounds
+    needs as many as any other lead. Looks are replayed from the first on, so that the answer
+    depends on the rounds alone.
     """
     if not rounds:
         return Standing(None, None, ())
     looks = schedule(at_most)
     names = tuple(rounds[0].lowest)
     if len(names) == 1:
-        return Standing(Verdict.FASTEST, names[0], names)
+        enough = not bounded or len(rounds) >= LEAST_ROUNDS
+        return Standing(Verdict.FASTEST if enough else None, names[0], names)
     each = level / ((len(looks) - len(_BEFORE_TESTS) + _T_LOOKS) * (len(names) - 1))
     alive, close = names, list[Name]()
     dropped: dict[Name, Dropped] = {}
@@ -134,18 +160,23 @@ def judge(
             return Standing(None, standing.lead, alive, dropped, tuple(close), look)
         so_far = rounds[:look]
         lead = _lead(so_far, alive)
+        busy = is_busy(so_far)
+        least = math.log1p(max(margin, BUSY_MARGIN) if busy else margin)
         tied = 0
         for rival in alive:
             if rival == lead:
                 continue
             d = _log_ratios(so_far, rival, lead)
             long = calls * min(r.lowest[rival] for r in so_far) > LONG_BLOCK
-            if _is_slower(d, long, math.log1p(margin), each) and _is_steady(so_far, lead, rival):
+            slower = _is_slower(d, long, busy, least, each) and _is_steady(so_far, lead, rival)
+            if busy and slower:
+                slower = math.log(_ratio_at_best(so_far, rival, lead)) > least
+            if slower:
                 ratio = float(np.exp(np.median(d)))
                 dropped = {**dropped, rival: Dropped(look, ratio, lead)}
-                if ratio < CLOSE:
+                if ratio < (BUSY_CLOSE if busy else CLOSE):
                     close.append(rival)
-            elif _shown(math.log1p(tie_limit) - d, long, each):
+            elif _shown(math.log1p(tie_limit) - d, long, busy, each):
                 tied += 1
         alive = tuple(name for name in alive if name not in dropped)
         verdict = None
@@ -159,7 +190,34 @@ def judge(
     return standing
 
 
-def consistent(rounds: Iterable[Round], field: Collection[Name], calls: int) -> list[Round]:
+def is_busy(rounds: Sequence[Round]) -> bool:
+    """Whether others used so much of the machine that more evidence is asked for."""
+    return cores_of_others(rounds) > BUSY_CORES
+
+
+def cores_of_others(rounds: Sequence[Round]) -> float:
+    return float(np.mean([r.others for r in rounds])) if rounds else 0.0
+
+
+def is_far(bound: float, rounds: Sequence[Round], lead: Name, by_model: float) -> bool:
+    """Whether a candidate that took ``bound`` seconds for a call, or more, is slower than the lead.
+
+    ``by_model`` is how many times the lead's time the cost model predicts for it.
+    """
+    worst = [r.mean[lead] for r in rounds if lead in r.mean]
+    if len(worst) < LEAST_ROUNDS or bound <= FAR * max(worst):
+        return False
+    return by_model >= FAR_BY_MODEL
+
+
+def confirming_rounds(rounds: Sequence[Round]) -> int:
+    """How many rounds of new processes must repeat what these rounds say."""
+    return BUSY_CONFIRMING_ROUNDS if is_busy(rounds) else CONFIRMING_ROUNDS
+
+
+def consistent(
+    rounds: Iterable[Round], field: Collection[Name], calls: int, *, bounded: bool = False
+) -> list[Round]:
     """The first rounds in which everybody took part who was then still in the race.
 
     A race can be killed in the middle of a round; and when somebody fails, another whom it had
@@ -167,7 +225,7 @@ def consistent(rounds: Iterable[Round], field: Collection[Name], calls: int) -> 
     """
     found: list[Round] = []
     for candidate in rounds:
-        standing = judge(found, calls=calls)
+        standing = judge(found, calls=calls, bounded=bounded)
         alive = set(standing.alive) if found else set(field)
         if standing.verdict is not None or not alive <= candidate.lowest.keys():
             break
@@ -180,9 +238,12 @@ def confirms(rounds: Sequence[Round], lead: Name, close: Sequence[Name]) -> str:
 
     Empty, or a sentence about the one that is not behind any more.
     """
+    busy = is_busy(rounds)
     for rival in close:
         ratio = float(np.exp(np.median(_log_ratios(rounds, rival, lead))))
-        if ratio <= STILL_AHEAD:
+        if busy:
+            ratio = min(ratio, _ratio_at_best(rounds, rival, lead))
+        if ratio <= (1 + BUSY_MARGIN if busy else STILL_AHEAD):
             return (
                 f"new processes did not repeat it: {rival} takes {ratio:.3f} times the time of "
                 f"{lead}"
@@ -210,11 +271,17 @@ def _log_ratios(rounds: Sequence[Round], one: Name, other: Name) -> NDArray[np.f
     return np.log([r.lowest[one] / r.lowest[other] for r in rounds])
 
 
-def _is_slower(d: NDArray[np.float64], long: bool, margin: float, level: float) -> bool:
-    if _shown(d - margin, long, level):
+def _is_slower(d: NDArray[np.float64], long: bool, busy: bool, margin: float, level: float) -> bool:
+    if _shown(d - margin, long, busy, level):
         return True
-    always = math.log1p(4 / len(d))
-    return (long or len(d) >= 8) and float(d.min()) > always
+    least, above = (_BUSY_LEAST_ROUNDS, 8) if busy else (LEAST_ROUNDS, 4)
+    return len(d) >= least and float(d.min()) > math.log1p(above / len(d))
+
+
+def _ratio_at_best(rounds: Sequence[Round], rival: Name, lead: Name) -> float:
+    """Of the times at which each was hardly disturbed, which need not be the same rounds."""
+    best = {n: np.quantile([r.lowest[n] for r in rounds], _UNDISTURBED) for n in (rival, lead)}
+    return float(best[rival] / best[lead])
 
 
 def _is_steady(rounds: Sequence[Round], lead: Name, rival: Name) -> bool:
@@ -222,12 +289,12 @@ def _is_steady(rounds: Sequence[Round], lead: Name, rival: Name) -> bool:
     return mean[lead] <= STEADY * mean[rival]
 
 
-def _shown(x: NDArray[np.float64], long: bool, level: float) -> bool:
+def _shown(x: NDArray[np.float64], long: bool, busy: bool, level: float) -> bool:
     """Evidence at a level that x is typically above 0."""
     n = len(x)
-    if n >= _FIRST_TEST:
+    if n >= (_BUSY_FIRST_TEST if busy else _FIRST_TEST):
         return signed_rank_p(x) < level
-    if not long or n < _FIRST_T_TEST:
+    if busy or not long or n < _FIRST_T_TEST:
         return False
     from scipy.special import stdtrit
 

@@ -114,10 +114,18 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
 
 
 def inputs(subject: Subject, case: Case) -> dict[str, Array]:
-    """The NumPy arrays a subject takes, always the same: rectified noise, as features are >= 0."""
+    """The NumPy arrays a subject takes, always the same: rectified noise, as features are >= 0.
+
+    With few channels all of a row may be rectified away, and a row of zeros is not allowed: it is
+    then what it was before, without its signs. Other rows are what they always were.
+    """
     rng = np.random.default_rng((case.batch, case.n, case.d))
     shape = (case.batch, case.n, case.d)
-    X = np.maximum(rng.standard_normal(shape, dtype=np.float32), 0).astype(case.dtype)
+    noise = rng.standard_normal(shape, dtype=np.float32)
+    X = np.maximum(noise, 0).astype(case.dtype)
+    zero = ~X.any(axis=-1)
+    # Half is added because the least of noises is zero in half precision.
+    X[zero] = np.abs(noise[zero]) + np.float32(0.5)
     names = arguments(subject)
     arrays: dict[str, Array] = {}
     if "X" in names:

@@ -1,180 +1,119 @@
 """Races as their samples have them: the way back from what is stored to the answer.
 
-``choose`` goes on from here, and the report shows it: both judge the same rounds by the same code,
-so that they say the same.
+The same code puts the samples into a race as when ``choose`` goes on, and the same code says what
+they show: so that the command line, JSON and the report say the same of the same race.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from . import decision
+from . import auto, decision
 from .answers import Choice, answer
-from .candidates import Candidate
+from .budget import Budget
+from .candidates import Candidate, Subject, predicted_seconds
 from .cases import Case
-from .decision import Round
+from .errors import DemopoolError
 from .racing import Race, Runner, Workers
 from .samples import Sample
-from .vocabulary import Verdict
+from .stored import Stored, name_of
+from .units import readable
+from .vocabulary import State, Verdict
 
-SHORTEST, LONGEST = 1e-9, 1e8
-"""Seconds: no clock here reads less than a nanosecond, and nobody waits for three years."""
-
-_UNCONFIRMED = "it was interrupted before new processes had confirmed it"
-
-
-def candidate_name(sample: Sample) -> str:
-    return f"{sample.backend}/{sample.route}"
-
-
-def rounds(
-    of_session: Iterable[Sample], first: int, name: Callable[[Sample], str] = candidate_name
-) -> list[Round]:
-    """Of a session, in order: 1, 2, ..., or those that confirm, -1, -2, ..."""
-    both: dict[int, dict[str, dict[str, float]]] = {}
-    for s in of_session:
-        if s.measure in ("lowest_s", "mean_s") and s.value and SHORTEST <= s.value <= LONGEST:
-            of_round = both.setdefault(s.round, {"lowest_s": {}, "mean_s": {}})
-            of_round[s.measure][name(s)] = s.value
-    found: list[Round] = []
-    while True:
-        here = both.get(first * (len(found) + 1), {"lowest_s": {}, "mean_s": {}})
-        names = here["lowest_s"].keys() & here["mean_s"]
-        if not names:
-            return found
-        lowest, mean = ({n: of[n] for n in of if n in names} for of in here.values())
-        found.append(Round(lowest, mean))
+_UNCONFIRMED = "the budget ended before new processes had confirmed it"
 
 
 @dataclass(frozen=True)
-class Stored:
-    """One race.
+class Rebuilt:
+    """The newest race of a case on a machine with so many threads, and what it says.
 
-    once    of every candidate what was measured once: memory, error, first call
-    codes   of every candidate: which code it was
+    load   how many cores others used meanwhile; None if it was not written down
     """
 
     fingerprint: str
     threads: int
     case: Case
-    session: str
-    calls: int
-    rounds: tuple[Round, ...]
-    confirming: tuple[Round, ...]
-    once: dict[str, dict[str, float]] = field(default_factory=dict)
-    remarks: dict[str, str] = field(default_factory=dict)
-    codes: dict[str, str] = field(default_factory=dict)
-    measured_at: str = ""
-
-    @property
-    def field(self) -> tuple[str, ...]:
-        return tuple(self.rounds[0].lowest)
+    choice: Choice
+    measured_at: str
+    load: float | None = None
 
 
-def stored(found: Iterable[Sample]) -> list[Stored]:
-    """Every race with at least one whole round, the one that was measured last at the end."""
-    groups: dict[tuple[str, int, Case, str], list[Sample]] = {}
-    once: dict[tuple[str, int, Case], list[Sample]] = {}
+def rebuilt(found: Iterable[Sample]) -> Iterator[Rebuilt]:
+    """Of every machine, number of threads and case with at least one whole round."""
+    groups: dict[tuple[str, int, Case], list[Sample]] = {}
     for s in found:
-        if s.round:
-            groups.setdefault((s.fingerprint, s.threads, s.case, s.session), []).append(s)
-        elif s.value is not None:
-            # A race that went on after it was interrupted has these in an earlier session.
-            once.setdefault((s.fingerprint, s.threads, s.case), []).append(s)
-            if s.measure == "calls":
-                groups.setdefault((s.fingerprint, s.threads, s.case, s.session), []).append(s)
-    races = []
-    for (fingerprint, threads, case, session), own in groups.items():
-        calls = [int(s.value) for s in own if s.measure == "calls" and s.value and s.value >= 1]
-        whole = _without_who_failed(rounds(own, 1), calls[-1] if calls else 1)
-        if not whole:
+        groups.setdefault((s.fingerprint, s.threads, s.case), []).append(s)
+    for (fingerprint, threads, case), own in groups.items():
+        own.sort(key=lambda s: s.measured_at)
+        race = _race(case, threads, own)
+        if race is None:
             continue
-        codes = {candidate_name(s): s.code for s in own}
-        measured: dict[str, dict[str, float]] = {name: {} for name in whole[0].lowest}
-        remarks = {}
-        for s in once.get((fingerprint, threads, case), ()):
-            name = candidate_name(s)
-            if name in measured and s.code == codes.get(name) and s.value is not None:
-                measured[name][s.measure] = s.value
-                if s.measure == "with_transfer_s" and s.reason:
-                    remarks[name] = s.reason
-        races.append(
-            Stored(
-                fingerprint,
-                threads,
-                case,
-                session,
-                calls[-1] if calls else 1,
-                tuple(whole),
-                tuple(rounds(own, -1)),
-                measured,
-                remarks,
-                codes,
-                max(s.measured_at for s in own),
-            )
-        )
-    return sorted(races, key=lambda race: race.measured_at)
+        of_session = [s for s in own if s.session == race.session]
+        choice = _answer(race, threads)
+        loads = [s for s in of_session if s.measure == "others_cores" and s.round > 0]
+        load = choice.others_cores if loads else None
+        last = max(s.measured_at for s in of_session)
+        yield Rebuilt(fingerprint, threads, case, choice, last, load)
 
 
-def _without_who_failed(found: Sequence[Round], calls: int) -> list[Round]:
-    """Consistent rounds: whoever was in the race, and then not, without being thrown out, failed.
-
-    The last round may be half a round: a race can be killed in the middle of one.
-    """
-    while found:
-        whole = decision.consistent(found, found[0].lowest.keys(), calls)
-        if len(whole) >= len(found) - 1:
-            return whole
-        standing = decision.judge(whole, calls=calls)
-        if standing.verdict is not None:
-            return whole
-        alive = set(standing.alive) if whole else set(found[0].lowest)
-        left = [
-            name for name in found[0].lowest if name not in alive - found[len(whole)].lowest.keys()
-        ]
-        found = [
-            Round(
-                {name: t for name, t in r.lowest.items() if name in left},
-                {name: t for name, t in r.mean.items() if name in left},
-            )
-            for r in found
-        ]
-        if not left:
-            break
-    return []
+def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
+    """The newest race with its rounds put in; None if there is none."""
+    session = next((s.session for s in reversed(own) if s.round), None)
+    if session is None:
+        return None
+    runners = list(_runners(case, [s for s in own if s.session == session]))
+    budgets = [s.value for s in own if s.session == session and s.measure == "budget_s"]
+    budget = Budget(budgets[-1] or 0.0 if budgets else 0.0, now=lambda: 0.0)
+    race = Race(case, runners, Workers(threads), budget)
+    before = Stored(own, race)
+    before.put_in_once()
+    # First those who were right from the start; then, if somebody never came to race, the others.
+    for field in (race.fit, race.racing):
+        if not race.rounds:
+            before.put_in_rounds(field)
+    return race if race.rounds else None
 
 
-def answer_of(race: Stored, warnings: Sequence[str] = ()) -> Choice:
-    """What ``choose`` would say to these rounds, in its words."""
-    rebuilt = Race(race.case, (), Workers(race.threads), seconds_per_call=inf, memory_bytes=None)
-    rebuilt.runners = [_runner(race, name) for name in race.field]
-    rebuilt.rounds, rebuilt.confirming = list(race.rounds), list(race.confirming)
-    rebuilt.session, rebuilt.calls = race.session, race.calls
-    standing = decision.judge(race.rounds, calls=race.calls, at_most=max(170, len(race.rounds)))
+def _runners(case: Case, of_session: Sequence[Sample]) -> Iterator[Runner]:
+    """Everybody in a session: those who raced, who failed, and who was left out."""
+    subject = Subject("descriptor", case.descriptor)
+    newest = {name_of(s): s for s in of_session}
+    for name, last in newest.items():
+        candidate = Candidate.parse(name)
+        try:
+            prices = auto.prices(candidate.backend, case.dtype)
+            predicted = predicted_seconds(subject, candidate, case, prices)
+        except (DemopoolError, KeyError, ArithmeticError):
+            continue  # a route, or a backend, that this version has never heard of
+        runner = Runner(candidate, predicted)
+        runner.identity = {"fingerprint": last.fingerprint, "code": last.code}
+        if last.measure == "needs_s":
+            runner.needs = last.value or 0.0
+            told = readable(runner.needs, "time")
+            runner.fail(State.TIMEOUT, f"left out: about {told} to check and time it did not fit")
+        yield runner
+
+
+def _answer(race: Race, threads: int) -> Choice:
+    """What ``choose`` says to these rounds, in its words."""
+    could = int(race.budget.seconds / decision.ROUND_SECONDS) if decision.ROUND_SECONDS else 0
+    standing = race.standing(at_most=max(len(race.rounds), could))
     doubt = ""
     if standing.verdict is Verdict.FASTEST and standing.close and standing.lead:
         names = {standing.lead, *standing.close}
         again = [r for r in race.confirming if names <= r.lowest.keys()]
-        enough = len(again) >= decision.CONFIRMING_ROUNDS
-        doubt = decision.confirms(again, standing.lead, standing.close) if enough else _UNCONFIRMED
+        doubt = _UNCONFIRMED
+        if len(again) >= decision.confirming_rounds(race.rounds):
+            doubt = decision.confirms(again, standing.lead, standing.close)
     return answer(
-        rebuilt,
+        race,
         standing,
         doubt,
         (),
-        threads=race.threads,
-        seconds=0.0,
+        threads=threads,
         reused=True,
         interrupted=False,
-        whole=True,
-        warnings=warnings,
+        restricted=False,
+        warnings=(),
     )
-
-
-def _runner(race: Stored, name: str) -> Runner:
-    runner = Runner(Candidate.parse(name), once=dict(race.once.get(name, {})))
-    runner.identity = {"fingerprint": race.fingerprint, "code": race.codes.get(name, "")}
-    runner.remark = race.remarks.get(name, "")
-    return runner

@@ -8,6 +8,7 @@ in a run that is timed, and a crash in one leaves the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from statistics import median
 from typing import Any, NamedTuple
@@ -17,7 +18,14 @@ import numpy as np
 import demopool
 
 from . import jobs, reference
-from .candidates import Candidate, Obstacle, Subject, limits_here, obstacle
+from .candidates import (
+    Candidate,
+    Obstacle,
+    Subject,
+    limits_here,
+    obstacle,
+    predicted_seconds,
+)
 from .cases import Case
 from .codes import code_key
 from .conformance.descriptors import Judgement, judge
@@ -30,6 +38,10 @@ from .vocabulary import State
 
 TIMEOUT = 60.0
 """Seconds for one request, unless the caller knows better."""
+
+
+_LITTLE, _NOTHING_TO_LOAD = 0.03, 0.05
+"""Seconds: of a call that is run to load and compile, and below which it cannot have done so."""
 
 
 class Remarked(NamedTuple):
@@ -117,6 +129,41 @@ def run_preparation(
     }
 
 
+def run_loading(
+    subject: Subject, candidate: Candidate, case: Case, *, threads: int = 1
+) -> Obstacle | tuple[float, float]:
+    """Load and compile what the candidate needs: seconds of a first call and of the second, on
+    little data.
+
+    Here and not in the process that asks: finding out what is supported may load the library.
+    """
+    hindrance = obstacle(demopool, subject, candidate, case)
+    if hindrance:
+        return hindrance
+    job = jobs.prepare(demopool, subject, candidate, little(subject, candidate, case, threads))
+    call = job.run_from_host if case.data == "host" else job.run
+    clock = Clock(job.device)
+    first = clock.read(call).wall
+    return first, clock.read(call).wall if first > _NOTHING_TO_LOAD else first
+
+
+def little(subject: Subject, candidate: Candidate, case: Case, threads: int) -> Case:
+    """What compiles the same code and takes next to no time by prediction.
+
+    Code is chosen by the sizes, and by whether there is an image for every thread.
+    """
+    case = replace(case, batch=min(case.batch, threads))
+    while predicted_seconds(subject, candidate, case) > _LITTLE and max(case.n, case.d) > 1:
+        # Both halved: some routes exist for n >= d only.
+        case = replace(case, n=(case.n + 1) // 2, d=(case.d + 1) // 2)
+    return case
+
+
+def run_placing(subject: Subject, candidate: Candidate, case: Case) -> None:
+    """Make the data, and put it where the backend wants it."""
+    _job(subject, candidate, case)
+
+
 def run_first_call(subject: Subject, candidate: Candidate, case: Case) -> float:
     """The first in this process, if nothing else was asked before."""
     job = _job(subject, candidate, case)
@@ -146,9 +193,11 @@ def run_turn(
     return [reading.wall for reading in Clock(job.device).block(call, calls, discard=discard)]
 
 
-def run_judgement(subject: Subject, candidate: Candidate, case: Case) -> Judgement:
+def run_judgement(
+    subject: Subject, candidate: Candidate, case: Case, *, effort: float = 1.0
+) -> Judgement:
     """Against the reference, on the case or a smaller twin."""
-    return judge(demopool, candidate, case)
+    return judge(demopool, candidate, case, effort)
 
 
 def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> Remarked:
@@ -158,17 +207,25 @@ def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> Rem
     return Remarked(median(reading.wall for reading in timing.readings), timing.trouble)
 
 
-def run_peak_host(subject: Subject, candidate: Candidate, case: Case) -> int | None:
-    """Of a warm call."""
+def run_peak_host(
+    subject: Subject, candidate: Candidate, case: Case, *, warm: bool = False
+) -> int | None:
+    """Of a call that is not the first; ``warm`` says that there was one."""
     job = _job(subject, candidate, case)
-    job.run()
+    if not warm:
+        job.run()
     return memory.peak_host_bytes(job.run)
 
 
-def run_peak_device(subject: Subject, candidate: Candidate, case: Case) -> int | None:
-    """Of a warm call."""
+def run_peak_device(
+    subject: Subject, candidate: Candidate, case: Case, *, warm: bool = False
+) -> int | None:
+    """Of a call that is not the first; ``warm`` says that there was one."""
     job = _job(subject, candidate, case)
-    job.run()
+    if job.device.gpu_index is None:
+        return None
+    if not warm:
+        job.run()
     return memory.peak_device_bytes(job.run, job.device)
 
 

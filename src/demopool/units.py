@@ -18,9 +18,13 @@ def readable(value: float | None, kind: str) -> str:
         return "-"
     if kind == "time":
         for size, unit in ((1.0, "s"), (1e-3, "ms")):
-            if value >= size:
+            if value >= 0.9995 * size:
                 return f"{value / size:.3g} {unit}"
         return f"{value * 1e6:.3g} us"
     if kind == "memory":
-        return f"{value / 1e6:.3g} MB" if value < 1e9 else f"{value / 1e9:.3g} GB"
+        for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+            # What would be rounded to 1000 of a unit is 1 of the next.
+            if value >= 0.9995 * size:
+                return f"{value / size:.3g} {unit}"
+        return f"{value:.0f} B"
     return f"{value:.1e}" if kind == "error" else f"{value:.4g}"

@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from math import inf, nan
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import click
-import numpy as np
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
 
-from demopool import crossover, pictures
-from demopool.answers import Choice, Row
+from demopool import crossover, feature_files, pictures, telling
+from demopool.answers import Choice
 from demopool.cases import NAMED, Case, named
 from demopool.choosing import BUDGET, choose
 from demopool.errors import InvalidInput
+from demopool.feature_files import IMAGES, Features
 from demopool.measurement.fingerprint import usual_threads
 from demopool.racing import Report, Workers
-from demopool.units import readable
-from demopool.vocabulary import DESCRIPTORS, State
+from demopool.vocabulary import DESCRIPTORS, LAYOUTS, State
 
 from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1
 DEFAULT_CASE = "vgg-b8"
 SWEEP_BUDGET = 10.0
+LINE_SECONDS = 5.0
+"""Between two lines of progress where there is no terminal."""
 
 
-@click.command(name="choose")
+@click.command(name="choose", context_settings={"max_content_width": 80})
 @click.option(
     "--descriptor",
     type=click.Choice([*DESCRIPTORS, "all"]),
@@ -57,7 +58,11 @@ SWEEP_BUDGET = 10.0
     "--like",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE.npy",
-    help="Sizes and dtype of these features, (images, n, d) or (n, d).",
+    help="Sizes and dtype of these features: (images, n, d), (n, d), or conv maps. "
+    f"At most {IMAGES} images are timed at once, or --batch.",
+)
+@click.option(
+    "--layout", type=click.Choice(LAYOUTS), help="Of the file's axes: nchw and nhwc are conv maps."
 )
 @click.option(
     "--dtype", type=click.Choice(["float16", "float32", "float64"]), help="[default: float32]"
@@ -73,7 +78,8 @@ SWEEP_BUDGET = 10.0
     "--budget",
     type=click.FloatRange(0, 1e6, min_open=True),
     metavar="SECONDS",
-    help="For the race of one case; it ends as soon as there is an answer.  [default: 60]",
+    help="For the whole command but the set-up of libraries; shared by its cases. It ends as "
+    "soon as there is an answer.  [default: 60 a case, 10 a cell of a sweep]",
 )
 @click.option("--max-memory", metavar="SIZE", help="A call may need so much: 500MB, 2GB.")
 @click.option(
@@ -88,7 +94,7 @@ SWEEP_BUDGET = 10.0
     "--sweep",
     nargs=2,
     metavar="n=... d=...",
-    help="A map over sizes: --sweep n=49,196,784 d=64,512.  [its budget: 10 s a cell]",
+    help="A map over sizes: --sweep n=49,196,784 d=64,512.",
 )
 @click.option(
     "--png",
@@ -109,6 +115,7 @@ def choose_command(
     descriptor: str,
     cases: tuple[str, ...],
     like: Path | None,
+    layout: str | None,
     dtype: str | None,
     data: str,
     budget: float | None,
@@ -128,11 +135,12 @@ def choose_command(
     A candidate is a backend and a route. Each is checked against the reference first; those that
     are right take turns, each backend in a process of its own, until one is at least 3 % faster
     than all others, or the rest is within 5 % of the best (a tie: then less memory, then fewer
-    dependencies decide), or the budget is spent (unknown). Ctrl-C gives the best answer so far;
-    what was measured is kept, and the next call goes on from there.
+    dependencies decide), or the budget is spent (unknown). What does not fit into the budget is
+    left out, the fastest by prediction first. Ctrl-C gives the best answer so far; what was
+    measured is kept, and the next call goes on from there.
 
     \b
-    demopool choose                                     democratic pooling of 8 VGG-16 images
+    demopool choose                       democratic pooling of 8 VGG-16 images
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
     demopool choose --descriptor all --json
@@ -142,26 +150,43 @@ def choose_command(
     check_writable(png)
     if png and not sweep:
         raise click.UsageError("--png draws the map of a --sweep; give one.")
-    wanted = list(_cases(descriptor, cases, like, dtype, data, sizes))
+    if png and not find_spec("matplotlib"):
+        raise InvalidInput(
+            "--png needs Matplotlib, which is not installed: pip install '.[report]' in a clone."
+        )
+    if layout and not like:
+        raise click.UsageError("--layout is that of a file; give --like.")
+    screen = console()
+    features = None
+    if like:
+        features = feature_files.read(like, layout, sizes.pop("batch"), dtype)
+        if not (as_json or output):
+            _say(features.sentence, screen)
+    wanted = list(_cases(descriptor, cases, features, dtype, data, sizes))
     if sweep:
         ns, ds = crossover.parse(sweep)
         if cases or like or len(wanted) > 1 or sizes["n"] or sizes["d"]:
             raise click.UsageError("--sweep takes one descriptor, and its sizes from n= and d=.")
         base = replace(wanted[0], batch=sizes["batch"] or 1)
         wanted = [replace(base, n=n, d=d) for n in ns for d in ds]
-    budget = budget or (SWEEP_BUDGET if sweep else BUDGET)
+    total = budget or len(wanted) * (SWEEP_BUDGET if sweep else BUDGET)
     most = None if max_memory is None else _bytes(max_memory)
     names = tuple(name.strip() for name in backends.split(",")) if backends else ()
-    screen = console()
     choices: list[Choice] = []
+    warned: set[str] = set()
     with Workers(threads or usual_threads()) as workers:
         for number, case in enumerate(wanted, start=1):
-            title = f"{number}/{len(wanted)} n={case.n} d={case.d}" if sweep else case.descriptor
-            with _progress(title, budget) as report:
+            # What earlier cases did not need is there for the others.
+            share = max(total - sum(c.seconds - c.setup_s for c in choices), 0.1)
+            share /= len(wanted) - len(choices)
+            title = f"{case.descriptor} n={case.n} d={case.d}"
+            if len(wanted) > 1:
+                title = f"{number}/{len(wanted)} {title}"
+            with _progress(title, share) as report:
                 found = choose(
                     case,
                     backends=names,
-                    budget=budget,
+                    budget=share,
                     max_memory=most,
                     fresh=fresh,
                     save=save,
@@ -170,7 +195,7 @@ def choose_command(
                 )
             choices.append(found)
             if not (as_json or output or sweep):
-                show(found, screen)
+                show(found, screen, warned)
             if found.interrupted:
                 break
     cells = [crossover.cell(choice) for choice in choices] if sweep else []
@@ -183,6 +208,8 @@ def choose_command(
         emit(envelope(SCHEMA, payload), output)
     elif sweep:
         _show_map(cells, screen)
+        for warning in dict.fromkeys(w for choice in choices for w in choice.warnings):
+            _say(f"Warning: {warning}", screen)
     failed = any(row.state is State.WRONG for choice in choices for row in choice.rows)
     return 1 if failed or any(choice.backend is None for choice in choices) else 0
 
@@ -190,39 +217,29 @@ def choose_command(
 def _cases(
     descriptor: str,
     names: tuple[str, ...],
-    like: Path | None,
+    features: Features | None,
     dtype: str | None,
     data: str,
     sizes: dict[str, int | None],
 ) -> Iterator[Case]:
     given: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
-    if (names and (like or given.keys() - {"k"})) or (like and given.keys() - {"k"}):
-        raise click.UsageError("give --case, or --like, or --batch, --n and --d; not several.")
+    chosen = given.keys() - {"k"}
+    if (names and (features or chosen)) or (features and chosen):
+        raise click.UsageError(
+            "give --case, or --like with or without --batch, or --batch, --n and --d; not several."
+        )
     changes: dict[str, Any] = {"data": data}
     if dtype:
         changes["dtype"] = dtype
     for what in DESCRIPTORS if descriptor == "all" else (descriptor,):
         changes["descriptor"] = what
-        if like:
-            yield replace(_like(like), **changes, **given)
-        elif given.keys() - {"k"}:
+        if features:
+            yield replace(features.case, **changes, **given)
+        elif chosen:
             yield Case(**changes, **given)
         else:
             for name in names or (DEFAULT_CASE,):
                 yield replace(named(name), **changes, **given)
-
-
-def _like(path: Path) -> Case:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
-        raise InvalidInput(f"{path} cannot be read as a .npy file: {problem}.") from None
-    if not isinstance(array, np.ndarray) or array.ndim not in (2, 3):
-        raise InvalidInput(f"{path} must hold one array (images, n, d) or (n, d).")
-    if 0 in array.shape:
-        raise InvalidInput(f"{path} is empty: its shape is {array.shape}.")
-    *batch, n, d = array.shape
-    return Case(batch=batch[0] if batch else 1, n=n, d=d, dtype=array.dtype.name)
 
 
 def _bytes(text: str) -> float:
@@ -240,74 +257,54 @@ def _bytes(text: str) -> float:
 
 @contextmanager
 def _progress(title: str, budget: float) -> Iterator[Report]:
-    """A bar over the budget on standard error, gone when done; nothing without a terminal."""
-    errors = Console(stderr=True)
+    """Over the budget, on standard error: a bar, gone when done; lines without a terminal."""
+    errors = Console(stderr=True, highlight=False, markup=False)
+    if not errors.is_terminal:
+        with _lines(title, budget) as report:
+            yield report
+        return
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("", total=budget)
         yield lambda seconds, what: bar.update(task, completed=seconds, description=what)
 
 
-def show(choice: Choice, screen: Console) -> None:
-    """The sentence, the table, what was not tried, and how it was measured."""
-    case = choice.case
-    sizes = f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}"
-    if case.descriptor.startswith("sketched-"):
-        sizes += f", k={case.k}"
-    screen.print(f"\n{case.descriptor} of {sizes}, data on the {case.data}")
-    screen.print(choice.sentence, style="bold", soft_wrap=True)
-    timed = [row for row in choice.rows if row.median_s is not None]
-    if timed:
-        screen.print(_table(timed, screen.width))
-    for row in choice.rows:
-        if row.median_s is None:
-            what = row.backend if not row.route else str(row.candidate)
-            screen.print(f"not tried: {what}: {row.reason or row.state}", soft_wrap=True)
-    again = ", from stored measurements" if choice.reused else ""
-    screen.print(
-        f"{choice.rounds} rounds, {choice.threads} threads, {choice.seconds:.0f} s in all{again}.",
-        soft_wrap=True,
-    )
-    for warning in choice.warnings:
-        screen.print(f"Warning: {warning}", soft_wrap=True)
+@contextmanager
+def _lines(title: str, budget: float) -> Iterator[Report]:
+    """One every few seconds, also while a long call is waited for."""
+    state, ended = [0.0, "starting"], Event()
+
+    def write() -> None:
+        while not ended.wait(LINE_SECONDS):
+            seconds, what = state
+            click.echo(f"{title}: {seconds:.0f} of {budget:.3g} s, {what}", err=True)
+
+    def report(seconds: float, what: str) -> None:
+        state[:] = seconds, what
+
+    thread = Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield report
+    finally:
+        ended.set()
+        thread.join()
+
+
+def show(choice: Choice, screen: Console, warned: set[str]) -> None:
+    """What ``print(choice)`` says; a warning that was given before is not repeated."""
+    new = tuple(warning for warning in choice.warnings if warning not in warned)
+    warned.update(new)
+    screen.print()
+    for number, line in enumerate(telling.lines(replace(choice, warnings=new), screen.width)):
+        _say(line, screen, style="bold" if number == 1 else None)
+
+
+def _say(line: str, screen: Console, style: str | None = None) -> None:
+    """Wrapped at words on a terminal; whole through a pipe, for whoever searches it."""
+    screen.print(line, style=style, soft_wrap=not screen.is_terminal)
 
 
 def _show_map(cells: list[crossover.Cell], screen: Console) -> None:
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("n")
-    ds = sorted({cell.d for cell in cells})
-    for d in ds:
-        table.add_column(f"d={d}")
-    for n in sorted({cell.n for cell in cells}):
-        row = {cell.d: cell.label for cell in cells if cell.n == n}
-        table.add_row(str(n), *(row.get(d, "-") for d in ds))
-    screen.print(table)
-    screen.print("1.3x: so many times faster than the next; =: a tie, recommended; ?: probably.")
-
-
-def _table(rows: list[Row], width: int) -> Table:
-    """Fewer columns on a narrow terminal; those of devices only where there are some."""
-    devices = any(not row.backend.endswith(":cpu") for row in rows)
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("candidate", no_wrap=True)
-    columns = {"median": 60, "95 % interval": 90, "x best": 0, "first call": 78}
-    columns |= {"with transfer": 110, "host": 78, "device": 110, "error": 90, "verdict": 0}
-    if not devices:
-        columns = {name: w for name, w in columns.items() if name not in ("device",)}
-    shown = [name for name, least in columns.items() if width >= least]
-    for name in shown:
-        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-    for row in rows:
-        cells = {
-            "median": readable(row.median_s, "time"),
-            "95 % interval": f"{readable(row.low_s, 'time')} - {readable(row.high_s, 'time')}",
-            "x best": f"{row.ratio:.2f}" if row.ratio is not None else "-",
-            "first call": readable(row.first_call_s, "time"),
-            "with transfer": readable(row.with_transfer_s, "time"),
-            "host": readable(row.peak_host_bytes, "memory"),
-            "device": readable(row.peak_device_bytes, "memory"),
-            "error": readable(row.error, "error"),
-            "verdict": str(row.verdict),
-        }
-        table.add_row(str(row.candidate), *(cells[name] for name in shown))
-    return table
+    for line in crossover.text(cells, screen.width):
+        screen.print(line, soft_wrap=True)

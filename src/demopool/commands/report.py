@@ -46,7 +46,7 @@ EVERY = 5.0
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True, max=86400),
-    help="Seconds for the rounds of one claim.  [default: 60]",
+    help="Seconds for the race of one claim, set-up apart.  [default: 60]",
 )
 @click.option("--fresh", is_flag=True, help="Race the claims again.")
 @json_option

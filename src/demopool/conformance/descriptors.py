@@ -9,6 +9,7 @@ of the case is judged, with the same route, dtype and parameters on fewer, small
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -38,30 +39,30 @@ class Judgement(NamedTuple):
         return self.error <= self.tolerance
 
 
-def twin(case: Case) -> Case:
-    """The case itself, or one of the same kind that the reference can judge in good time."""
+def twin(case: Case, effort: float = 1.0) -> Case:
+    """The case itself, or one of the same kind that the reference can judge in good time.
+
+    ``effort`` is about the seconds the reference may take.
+    """
     n, d = case.n, case.d
     powers = case.descriptor.endswith("power")
     tall = n >= d  # some routes exist for one kind only, so a twin is of the same
-    while n * n * d > _PRODUCTS and n > 1:
+    while n * n * d > effort * _PRODUCTS and n > 1:
         n = (n + 1) // 2
         d = (d + 1) // 2 if tall and n < d else d
-    while powers and d**3 > _EIGEN and d > 1:
+    while powers and d**3 > effort * _EIGEN and d > 1:
         n, d = (n + 1) // 2, (d + 1) // 2
     return replace(case, n=n, d=d, batch=min(case.batch, 2))
 
 
-def judge(package: Any, candidate: Candidate, case: Case) -> Judgement:
+def judge(package: Any, candidate: Candidate, case: Case, effort: float = 1.0) -> Judgement:
     """``package`` is the demopool whose backend makes the descriptor."""
-    case = twin(case)
+    case = twin(case, effort)
     X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
-    options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau, "p": case.p}
-    options |= {"iterations": case.iterations, "order": case.order, "normalize": "none"}
+    options = _options(case)
     by: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "k": case.k}
     found = np.asarray(package.describe(X, case.descriptor, **by, **options))
-    sketched = case.descriptor.startswith("sketched-")
-    hashing = hashes(case.d, case.k) if sketched else None
-    expected = reference.describe(X, case.descriptor, hashes=hashing, **options)
+    expected = _expected(case)
     if not np.isfinite(found).all() or found.shape != expected.shape:
         return Judgement(float("inf"), 0.0, case)
     largest = np.abs(expected).max(axis=-1)
@@ -69,6 +70,20 @@ def judge(package: Any, candidate: Candidate, case: Case) -> Judgement:
     allowed = np.broadcast_to(_allowed(X, expected, candidate.route, case), errors.shape)
     worst = int(np.argmax(errors / allowed))
     return Judgement(float(errors[worst]), float(allowed[worst]), case)
+
+
+def _options(case: Case) -> dict[str, Any]:
+    options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau, "p": case.p}
+    return options | {"iterations": case.iterations, "order": case.order, "normalize": "none"}
+
+
+@lru_cache(maxsize=1)
+def _expected(case: Case) -> NDArray[Any]:
+    """One answer of the reference judges all candidates of a case."""
+    X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
+    sketched = case.descriptor.startswith("sketched-")
+    hashing = hashes(case.d, case.k) if sketched else None
+    return reference.describe(X, case.descriptor, hashes=hashing, **_options(case))
 
 
 def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> Any:

@@ -93,9 +93,17 @@ class Worker:
         return self._process is not None and not self._channel.poll()
 
     def ask(
-        self, function: Callable[..., Any], *arguments: Any, timeout: float, **options: Any
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout: float,
+        words: str = "",
+        **options: Any,
     ) -> Answer:
-        """Run an importable function in the worker; ``timeout`` includes importing its module."""
+        """Run an importable function in the worker; ``timeout`` includes importing its module.
+
+        ``words`` say what was asked for if there is no answer, instead of the function's name.
+        """
         what = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         try:
             request = pickle.dumps((function, arguments, options))
@@ -109,9 +117,9 @@ class Worker:
             self._channel.send_bytes(request)
             return self._receive(timeout)
         except (EOFError, ConnectionError):
-            answer = self._death(what)
+            answer = self._death(f"in {words}" if words else f"before it answered {what}")
         except TimeoutError as late:
-            answer = Answer(State.TIMEOUT, None, f"{what} {late}{self._place_of_hang()}")
+            answer = Answer(State.TIMEOUT, None, f"{words or what} {late}{self._place_of_hang()}")
         except OSError as problem:
             answer = Answer(State.ERROR, None, f"the worker could not be started: {problem}")
         except BaseException:
@@ -156,7 +164,7 @@ class Worker:
         except Exception as problem:
             return Answer(State.ERROR, None, f"its result cannot be read here: {problem}")
 
-    def _death(self, what: str) -> Answer:
+    def _death(self, when: str) -> Answer:
         """The channel has closed: how the process ended."""
         assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
@@ -172,7 +180,7 @@ class Worker:
             how = f"died of signal {-code} ({signal.strsignal(-code)})"
         else:
             how = f"exited with code {code}"
-        reason = f"the worker {how} before it answered {what}{place}{printed}"
+        reason = f"the worker {how} {when}{place}{printed}"
         return Answer(State.OUT_OF_MEMORY if no_memory else State.ERROR, None, reason)
 
     def _place_of_hang(self) -> str:

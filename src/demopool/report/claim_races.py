@@ -8,11 +8,13 @@ the interval of the ratio is what it says.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from itertools import zip_longest
 
-from demopool import codes, places, registry, samples, trials
+from demopool import codes, places, qualifying, registry, samples, trials
+from demopool.budget import Budget
 from demopool.candidates import (
     TIMED_BACKENDS,
     Candidate,
@@ -22,7 +24,7 @@ from demopool.candidates import (
 )
 from demopool.errors import InvalidInput
 from demopool.measurement import fingerprint
-from demopool.racing import Race, Report, Runner, Workers
+from demopool.racing import OutOfTime, Race, Report, Runner, Workers
 from demopool.routes import Sizes, find
 from demopool.samples import Sample
 from demopool.vocabulary import State
@@ -31,14 +33,13 @@ from . import claims
 from .claims import CLAIMS, SESSION, Claim, Side
 
 BUDGET = 60.0
-"""Seconds for the rounds of one claim; loading, checking and first calls come on top."""
+"""Seconds for one claim; starting processes, importing and compiling come on top."""
 
 ROUNDS = 15
 FAR_BEHIND = {"lowest_s": 6.0, "peak_host_bytes": 2.0}
 """Times the best prediction of a side: the cost model is within a factor of 2 of most times, and
 nearer to the memory."""
 
-_PATIENCE = 15.0
 _BEFORE_ANYBODY_STOPS = 3
 
 
@@ -84,15 +85,16 @@ def race(
         with suppress(InvalidInput):  # a cache that cannot be written must not cost the measurement
             samples.append(path, [sample])
 
-    running = ClaimRace(
-        claim, workers, budget, save, lambda s, what: report(s, f"{claim.key}: {what}")
-    )
-    running.prepare()
-    running.qualify({})
-    if claim.measure == "lowest_s":
-        running.take_turns(budget)
-    else:
-        running.weigh()
+    def tell(seconds: float, what: str) -> None:
+        report(seconds, f"{claim.key}: {what}")
+
+    running = ClaimRace(claim, workers, budget, save, tell)
+    with suppress(OutOfTime):
+        qualifying.qualify(running)
+        if claim.measure == "lowest_s":
+            running.take_turns()
+        else:
+            running.weigh()
     return found
 
 
@@ -126,42 +128,36 @@ class ClaimRace(Race):
         save: Callable[[Sample], None],
         report: Report,
     ) -> None:
-        super().__init__(
-            claim.ours.case,
-            (),
-            workers,
-            seconds_per_call=budget / ROUNDS,
-            memory_bytes=None,
-            timeout=max(_PATIENCE, budget),
-            save=save,
-            report=report,
-        )
-        self.session = f"{SESSION}{claim.key}:{self.session}"
         present = [name for name in TIMED_BACKENDS if registry.probe(name).state is State.OK]
         self.sides = [
-            [Runner(candidate, case=side.case) for candidate in entrants(claim, side, present)]
+            [
+                replace(runner, case=side.case)
+                for runner in qualifying.runners(side.case, entrants(claim, side, present), None)
+            ]
             for side in claim.sides
         ]
-        self.runners = [runner for side in self.sides for runner in side]
+        # The sides take turns here too: a budget that ends early should not cost one of them.
+        order = [r for turn in zip_longest(*self.sides) for r in turn if r is not None]
+        super().__init__(claim.ours.case, order, workers, Budget(budget), save=save, report=report)
+        self.session = f"{SESSION}{claim.key}:{self.session}"
 
-    def take_turns(self, budget: float) -> None:
+    def take_turns(self) -> None:
         """Rounds of whoever is left of each side."""
-        self._warm_up()
-        began = time.monotonic()
-        while len(self.rounds) < ROUNDS and time.monotonic() - began < budget:
+        times = self._warm_up()
+        while len(self.rounds) < ROUNDS and not self.budget.is_spent:
             alive = [runner for side in self.sides for runner in self._left(side)]
             if not alive:
                 return
-            self._report(time.monotonic() - began, f"round {len(self.rounds) + 1} of {ROUNDS}")
-            made = self._round(alive, len(self.rounds) + 1)
-            if made is None and not self.fit:
-                return
+            self.report(f"round {len(self.rounds) + 1} of {ROUNDS}")
+            made = self._round(alive, len(self.rounds) + 1, times)
             if made is not None:
                 self.rounds.append(made)
+            elif not self.racing:
+                return
 
     def _left(self, side: list[Runner]) -> list[Runner]:
         """Who was in all rounds, and was not slower than the side's best in every one."""
-        fit = [runner for runner in side if runner.state is State.OK]
+        fit = [runner for runner in side if runner in self.racing]
         whole = [r for r in fit if all(r.name in made.lowest for made in self.rounds)]
         best = claims.best_of(self.rounds, {r.name for r in whole})
         count = len(self.rounds)
@@ -175,8 +171,8 @@ class ClaimRace(Race):
 
     def weigh(self) -> None:
         """The memory of a call, a few times; the first is from the qualification."""
-        for runner in self.fit:
+        for runner in self.racing:
             for number in range(2, claims.READINGS + 1):
-                answer = self._ask(runner, trials.run_peak_host)
+                answer = self.ask(runner, trials.run_peak_host, warm=True)
                 if answer.state is State.OK and answer.value is not None:
-                    self._keep(runner, "peak_host_bytes", answer.value, round=number)
+                    self.keep(runner, "peak_host_bytes", answer.value, round=number)

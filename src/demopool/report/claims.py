@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from demopool import decision, sessions
+from demopool import decision, stored
 from demopool.candidates import Candidate, Subject
 from demopool.cases import Case, named
 from demopool.decision import Round
@@ -211,7 +211,7 @@ def best_of(rounds: Sequence[Round], names: set[str]) -> str | None:
 
 def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     assert claim.theirs is not None
-    rounds = sessions.rounds(of_session, 1, name_of)
+    rounds = stored.rounds_of(of_session, 1, name_of)
     ours, theirs = (best_of(rounds, _names(side, of_session)) for side in claim.sides)
     if len(rounds) < FEWEST or ours is None or theirs is None:
         said = f"{_counted(len(rounds))} of both sides, {FEWEST} are needed"
@@ -223,6 +223,9 @@ def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
         told = f"{_times(middle)} faster ({_times(low)} to {_times(high)}): {where}"
     else:
         told = f"{_times(1 / middle)} slower ({_times(1 / high)} to {_times(1 / low)}): {where}"
+    if decision.is_busy(rounds):
+        told += f"; others used {decision.cores_of_others(rounds):.1f} cores"
+        low, high = low / (1 + decision.BUSY_MARGIN), high * (1 + decision.BUSY_MARGIN)
     return _by_limit(claim, told, low, high)
 
 
@@ -249,9 +252,9 @@ def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
         f"{readable(float(np.median(small)), 'memory')} against "
         f"{readable(float(np.median(large)), 'memory')} to make"
     )
-    stored = claim.theirs.case.d**claim.theirs.case.order / claim.ours.case.k
+    smaller = claim.theirs.case.d**claim.theirs.case.order / claim.ours.case.k
     told = (
-        f"{_times(ratio)} less ({_times(low)} to {_times(high)}): {sizes}; {stored:.0f}x less to "
+        f"{_times(ratio)} less ({_times(low)} to {_times(high)}): {sizes}; {smaller:.0f}x less to "
         f"store: {ours} against {theirs}, {min(len(small), len(large))} measurements"
     )
     return _by_limit(claim, told, low, high)
@@ -259,7 +262,7 @@ def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
 
 def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     names = _names(claim.ours, of_session)
-    rounds = sessions.rounds(of_session, 1, name_of)
+    rounds = stored.rounds_of(of_session, 1, name_of)
     name = best_of(rounds, names) if rounds else None
     if name is None:
         return _unknown(claim, "no candidate was checked and timed")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from demopool import cases, decision, places, results, samples, sessions
+from demopool import cases, decision, places, results, samples, sessions, stored
 from demopool.answers import Choice
 from demopool.cases import Case
 from demopool.errors import DemopoolError
@@ -33,7 +33,7 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+Z-]{1,30}")
 _SIZES = ("batch", "n", "d", "k", "iterations")
 _BROKEN = (ValueError, TypeError, ArithmeticError, RecursionError, OSError, MemoryError)
 _BOUNDS = {
-    "call_s": (sessions.SHORTEST, sessions.LONGEST),
+    "call_s": (stored.SHORTEST, stored.LONGEST),
     "peak_host_bytes": (0.0, 1e18),
     "error": (0.0, 1e3),
 }
@@ -76,7 +76,7 @@ class Fact(NamedTuple):
 class Job(NamedTuple):
     """The newest race of a case on a machine with so many threads, and what it says.
 
-    ``load`` is the share of the cores that others used meanwhile; None if it was not written down.
+    ``load`` is how many cores others used meanwhile; None if it was not written down.
     """
 
     origin: Origin
@@ -207,13 +207,10 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
 
 
 def _jobs(found: Iterable[Sample]) -> Iterator[Job]:
-    """The newest race of everything; those of this order are the newest first."""
-    newest: dict[tuple[str, int, Case], sessions.Stored] = {}
-    for race in sessions.stored(found):
-        newest[race.fingerprint, race.threads, race.case] = race
-    for race in sorted(newest.values(), key=lambda race: race.measured_at, reverse=True):
+    """The newest first."""
+    for race in sorted(sessions.rebuilt(found), key=lambda race: race.measured_at, reverse=True):
         origin = Origin(machine_name(race.fingerprint), race.threads, "choose")
-        yield Job(origin, race.fingerprint, sessions.answer_of(race), race.measured_at)
+        yield Job(origin, race.fingerprint, race.choice, race.measured_at, race.load)
 
 
 def _of_jobs(jobs: Iterable[Job]) -> Iterator[Fact]:

@@ -144,7 +144,15 @@ def _recommendation(profile: Profile, jobs: Sequence[Job], key: str) -> Iterable
         yield "<p>Nothing was measured here yet. <code>demopool choose</code> does it.</p>"
         return
     others = [job for job in jobs if job.fingerprint != key]
-    headings = ["job", "use", "verdict", "time (95 %)", "next takes (95 %)", "rounds", "load"]
+    headings = [
+        "job",
+        "use",
+        "verdict",
+        "time (95 %)",
+        "next takes (95 %)",
+        "rounds",
+        "others used",
+    ]
     headings += ["threads", "measured"]
     if others:
         headings.append("machine")
@@ -177,7 +185,7 @@ def _recommended(job: Job, named: bool) -> list[Cell | str]:
 
 def load(job: Job) -> str:
     """What others took of the machine meanwhile, if it was written down."""
-    return "not recorded" if job.load is None else f"{job.load:.0%} of the cores"
+    return "not recorded" if job.load is None else f"{job.load:.1f} cores"
 
 
 def _decided(answer: Decided, named: bool) -> list[Cell | str]:
@@ -246,7 +254,9 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
         if row.median_s is not None
     ]
     headings = ("candidate", "median (95 %)", "x best (95 %)", "rounds", "first call", "memory")
-    facts = f"{choice.rounds} rounds, {threads}, load {load(job)}, {job.measured_at[:10]}{foreign}."
+    facts = (
+        f"{choice.rounds} rounds, {threads}, others: {load(job)}, {job.measured_at[:10]}{foreign}."
+    )
     parts = [
         f'<section class="card"><h3>{escape(choice.case.descriptor)}</h3>',
         paragraph(sizes(choice.case), "soft"),

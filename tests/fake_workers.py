@@ -1,0 +1,121 @@
+"""Workers that compute nothing and take the time they are told to, on a clock of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from demopool import trials
+from demopool.conformance.descriptors import Judgement
+from demopool.measurement.worker import Answer
+from demopool.vocabulary import State
+
+Told = float | Answer | Callable[[int], float | Answer]
+_pids = count(1)
+
+
+class FakeClock:
+    """Stands still unless somebody works."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class FakeWorker:
+    """Of one backend. ``asked`` is what it did: the function's name, the candidate, the seconds."""
+
+    def __init__(self, workers: FakeWorkers) -> None:
+        self._workers = workers
+        self.pid: int | None = None
+
+    def close(self) -> None:
+        self.pid = None
+
+    def ask(
+        self,
+        function: Any,
+        subject: Any,
+        candidate: Any,
+        case: Any,
+        *,
+        timeout: float,
+        **options: Any,
+    ) -> Answer:
+        workers = self._workers
+        if self.pid is None:
+            self.pid = next(_pids)
+            workers.clock.time += workers.start
+        answer, seconds = workers.play(function, str(candidate), case, options)
+        workers.asked.append((function.__name__, str(candidate), min(seconds, timeout)))
+        if seconds > timeout:
+            workers.clock.time += timeout
+            self.pid = None
+            return Answer(State.TIMEOUT, None, f"gave no answer within {timeout:g} s")
+        workers.clock.time += seconds
+        if answer.state is State.ERROR:
+            self.pid = None
+        return answer
+
+
+class FakeWorkers:
+    """``calls`` are seconds of a call of each candidate, or a function of its number of turns.
+
+    start, loading   set-up: of a process, of a library
+    judging          a check against the reference
+    wrong            candidates whose results are
+    """
+
+    def __init__(
+        self,
+        calls: Mapping[str, Told],
+        *,
+        start: float = 0.0,
+        loading: float = 0.0,
+        placing: float = 0.0,
+        judging: float = 0.0,
+        wrong: tuple[str, ...] = (),
+    ) -> None:
+        self.threads = 1
+        self.calls, self.clock = dict(calls), FakeClock()
+        self.start, self.loading, self.placing, self.judging = start, loading, placing, judging
+        self.wrong = wrong
+        self.asked: list[tuple[str, str, float]] = []
+        self.turns = dict.fromkeys(self.calls, 0)
+        self._running: dict[str, FakeWorker] = {}
+
+    def of(self, backend: str) -> FakeWorker:
+        return self._running.setdefault(backend, FakeWorker(self))
+
+    def pids(self) -> Iterator[int]:
+        return iter(())
+
+    def play(
+        self, function: Any, name: str, case: Any, options: dict[str, Any]
+    ) -> tuple[Answer, float]:
+        if function is trials.run_loading:
+            return Answer(State.OK, (self.loading, 0.0)), self.loading
+        if function is trials.run_placing:
+            return Answer(State.OK), self.placing
+        if function is trials.run_judgement:
+            error = 1.0 if name in self.wrong else 1e-7
+            return Answer(State.OK, Judgement(error, 1e-5, case)), self.judging
+        told = self.calls[name]
+        if function is trials.run_turn:
+            seconds = told(self.turns[name]) if callable(told) else told
+            self.turns[name] += 1
+        else:
+            seconds = told(0) if callable(told) else told
+        if isinstance(seconds, Answer):
+            return seconds, 0.0
+        if function is trials.run_turn:
+            calls = options["calls"]
+            return Answer(State.OK, [seconds] * calls), max(seconds, 0.0) * (
+                calls + options["discard"]
+            )
+        if function is trials.run_first_call:
+            return Answer(State.OK, seconds), max(seconds, 0.0)
+        return Answer(State.OK, 1e6), max(seconds, 0.0)

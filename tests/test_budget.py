@@ -1,0 +1,221 @@
+"""The budget is one: wall time of everything but set-up, on a clock that only work moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from effort import cases
+from fake_workers import FakeWorkers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from demopool import Case, choosing, decision, places, qualifying, racing
+from demopool.answers import Choice
+from demopool.budget import OVERRUN, SOON, Budget
+from demopool.candidates import Candidate
+from demopool.vocabulary import State, Verdict
+
+CASE = Case(batch=2, n=30, d=8)
+FIELD = tuple(
+    Candidate(backend, route)
+    for backend in ("numpy:cpu", "numba:cpu", "torch:cpu")
+    for route in ("dense", "matrix-free")
+)
+NAMES = tuple(str(candidate) for candidate in FIELD)
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody else uses the machine, and nothing of it is loaded."""
+    monkeypatch.setattr(racing, "PAUSE", 0.0)
+    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(FIELD)))
+    monkeypatch.setattr(choosing.fingerprint, "noise", lambda *_: [])
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+
+
+def choose(workers: FakeWorkers, budget: float, **options: Any) -> Choice:
+    given_ = {"fresh": True, "save": False, **options}
+    return choosing.choose(CASE, budget=budget, workers=workers, now=workers.clock, **given_)  # type: ignore[arg-type]
+
+
+def test_what_is_spent_and_what_is_set_up() -> None:
+    workers = FakeWorkers({})
+    budget = Budget(10, workers.clock)
+    workers.clock.time += 3
+    with budget.setting_up():
+        workers.clock.time += 7
+    assert (budget.spent, budget.left, budget.setup) == (3, 7, 7)
+    assert budget.patience == pytest.approx(OVERRUN * 10 - 3)
+    budget.charge(2)
+    assert (budget.spent, budget.setup) == (5, 5)
+    workers.clock.time += 100
+    assert budget.is_spent
+    assert budget.patience == SOON
+
+
+seconds = st.floats(-2.7, 1.5).map(lambda x: 10.0**x)  # 2 ms to 30 s
+
+
+@settings(max_examples=cases(10_000, 60))
+@given(
+    calls=st.tuples(*[seconds] * len(NAMES)),
+    budget=st.floats(0, 1.8).map(lambda x: 10.0**x),
+    judging=seconds,
+    loading=seconds,
+    slower_later=st.sampled_from([1.0, 1.0, 3.0, 40.0]),
+)
+def test_it_is_kept_whatever_calls_checks_and_libraries_take(
+    calls: tuple[float, ...], budget: float, judging: float, loading: float, slower_later: float
+) -> None:
+    """Overrun by a fifth, or by one call; set-up is counted apart, to the last of it."""
+
+    def told(usual: float) -> Any:
+        return lambda turn: usual * (slower_later if turn >= 3 else 1.0)
+
+    times = {name: told(call) for name, call in zip(NAMES, calls, strict=True)}
+    workers = FakeWorkers(times, start=0.5, loading=loading, judging=judging)
+    began = workers.clock()
+    found = choose(workers, budget)
+    in_all = workers.clock() - began
+    assert found.seconds == pytest.approx(in_all)
+    started = Counter(name for name, _, _ in workers.asked)["run_loading"]
+    assert found.setup_s >= started * loading * 0.999
+    spent = in_all - found.setup_s
+    longest = max((took for what, _, took in workers.asked if what != "run_loading"), default=0.0)
+    assert spent <= max(OVERRUN * budget, budget + longest) + SOON * len(NAMES)
+    assert spent <= OVERRUN * budget + SOON * len(NAMES) + 12 * max(
+        r.predicted for r in qualifying.runners(CASE, FIELD, None)
+    )
+    if found.state is Verdict.FASTEST and slower_later == 1.0:
+        best = min(times, key=lambda name: times[name](0))
+        assert f"{found.backend}/{found.route}" == best
+    if found.state is not Verdict.UNKNOWN:
+        unseen = [row for row in found.rows if row.verdict is Verdict.UNKNOWN]
+        assert not unseen, "somebody who was not timed could be the best"
+
+
+def test_the_fastest_by_prediction_are_tried_first_and_the_rest_is_said_to_be_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was predicted is half of what it takes; that shows after the first."""
+    monkeypatch.setattr(
+        qualifying,
+        "predicted_seconds",
+        lambda subject, candidate, case, prices: 0.5 + 0.01 * FIELD[::-1].index(candidate),
+    )
+    workers = FakeWorkers(dict.fromkeys(NAMES, 1.0), judging=0.5)
+    found = choose(workers, 20.0)
+    order = [runner.name for runner in qualifying.runners(CASE, FIELD, None)]
+    tried = [name for what, name, _ in workers.asked if what == "run_first_call"]
+    assert tried == order[: len(tried)]
+    assert 1 < len(tried) < len(order)
+    left = [row for row in found.rows if row.reason.startswith("left out")]
+    assert len(left) == len(order) - len(tried)
+    for row in left:
+        assert row.state is State.TIMEOUT
+        assert row.at_least_s is None
+        assert row.verdict is Verdict.UNKNOWN
+        assert "would not fit the budget of 20 s" in row.reason
+    assert found.state is Verdict.UNKNOWN
+    assert not found.whole
+    assert "Not timed enough" in found.sentence
+    assert "--budget of about" in found.sentence
+
+
+def test_a_stored_answer_starts_no_process() -> None:
+    times = {name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}
+    first = choose(FakeWorkers(times), 60.0, fresh=False, save=True)
+    assert first.state is Verdict.FASTEST
+    workers = FakeWorkers(times)
+    again = choose(workers, 60.0, fresh=False, save=True)
+    assert again.reused
+    assert not workers.asked
+    for row, before in zip(again.rows, first.rows, strict=True):
+        assert (row.candidate, row.verdict, row.ratio) == (
+            before.candidate,
+            before.verdict,
+            before.ratio,
+        )
+    assert again.sentence == first.sentence
+
+
+@pytest.mark.parametrize("cores", [0.0, 1.0])
+def test_who_is_far_behind_is_slower_by_a_call_that_was_given_up(
+    monkeypatch: pytest.MonkeyPatch, cores: float
+) -> None:
+    """One call tells little: only if the cost model says so too."""
+    monkeypatch.setattr(racing.Others, "cores", lambda self: cores)
+    slow = "torch:cpu/matrix-free"
+    times = {name: 0.02 * 1.5**i for i, name in enumerate(NAMES)} | {slow: 50.0}
+    for predicted, expected in ((1.0, False), (10.0, True)):
+        monkeypatch.setattr(
+            qualifying,
+            "predicted_seconds",
+            lambda subject, candidate, case, prices, p=predicted: (
+                0.02 * p if str(candidate) == slow else 0.02
+            ),
+        )
+        found = choose(FakeWorkers(times), 60.0)
+        row = next(row for row in found.rows if str(row.candidate) == slow)
+        assert row.state is State.TIMEOUT
+        assert row.at_least_s == pytest.approx(2.0)
+        assert "given up after 2 s: its first call had not ended" in row.reason
+        assert row.verdict is (Verdict.SLOWER if expected else Verdict.UNKNOWN)
+        assert (found.state is Verdict.FASTEST) == expected
+        assert f"{found.backend}/{found.route}" == NAMES[0]
+        if cores:
+            assert "Others used 1.0 cores meanwhile" in found.sentence
+
+
+def test_a_bound_is_kept_with_its_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {name: 0.02 * 1.5**i for i, name in enumerate(NAMES)} | {NAMES[-1]: 50.0}
+    monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: times[str(c)])
+    first = choose(FakeWorkers(times), 60.0, fresh=False, save=True)
+    workers = FakeWorkers(times)
+    again = choose(workers, 60.0, fresh=False, save=True)
+    assert not workers.asked
+    assert (again.state, again.rows[-1].at_least_s) == (first.state, first.rows[-1].at_least_s)
+
+
+def test_alone_is_only_who_nobody_else_could_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others that ran out of time are unknown, not out."""
+    times = dict.fromkeys(NAMES, 30.0) | {"numpy:cpu/dense": 0.5}
+    found = choose(FakeWorkers(times), 4.0)
+    assert found.state is Verdict.UNKNOWN
+    assert "only one" not in found.sentence
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], [FIELD[0]]))
+    alone = choose(FakeWorkers(times), 4.0)
+    assert alone.state is Verdict.FASTEST
+    assert "the only one that can do this here" in alone.sentence
+
+
+@pytest.mark.parametrize("budget", [20.0, 60.0, 200.0])
+def test_long_calls_need_as_many_rounds(monkeypatch: pytest.MonkeyPatch, budget: float) -> None:
+    """Six times faster in one round was once announced, and was 1.06 times by hand."""
+    field = [FIELD[0], FIELD[2]]
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], field))
+    monkeypatch.setattr(qualifying, "predicted_seconds", lambda *_: 1.0)
+    times = {str(field[0]): 1.0, str(field[1]): lambda turn: 6.2 if turn < 2 else 1.06}
+    found = choose(FakeWorkers(times), budget)
+    if budget < 200:
+        assert found.state is Verdict.UNKNOWN
+    if found.state is Verdict.FASTEST:
+        assert found.rounds >= decision.LEAST_ROUNDS
+        assert "1.06x faster" in found.sentence
+
+
+def test_a_wrong_one_is_wrong_again_without_being_asked() -> None:
+    times = {name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}
+    wrong = (NAMES[0],)
+    choose(FakeWorkers(times, wrong=wrong), 60.0, fresh=False, save=True)
+    workers = FakeWorkers(times)
+    again = choose(workers, 60.0, fresh=False, save=True)
+    assert not workers.asked
+    row = next(row for row in again.rows if str(row.candidate) == NAMES[0])
+    assert row.state is State.WRONG
+    fresh = choose(FakeWorkers(times), 60.0, fresh=True, save=True)
+    assert f"{fresh.backend}/{fresh.route}" == NAMES[0]
