@@ -232,7 +232,7 @@ class Race:
                     break
                 else:
                     # Somebody failed: without it the rounds are those of a smaller field.
-                    smaller = [_without(r, self.racing) for r in self.rounds]
+                    smaller = [without(r, self.racing) for r in self.rounds]
                     names = [runner.name for runner in self.racing]
                     self.rounds = decision.consistent(
                         smaller, names, self.calls, bounded=self._bounded
@@ -456,7 +456,7 @@ class Race:
         return answer
 
 
-def _without(found: Round, fit: Sequence[Runner]) -> Round:
+def without(found: Round, fit: Sequence[Runner]) -> Round:
     names = {runner.name for runner in fit}
     return Round(
         {name: t for name, t in found.lowest.items() if name in names},

@@ -16,7 +16,7 @@ from . import decision, places, samples
 from .cases import Case
 from .decision import Round
 from .errors import InvalidInput
-from .racing import Race, Runner
+from .racing import Race, Runner, without
 from .samples import Sample
 from .units import readable
 from .vocabulary import State
@@ -71,8 +71,9 @@ class Stored:
         for session in dict.fromkeys(s.session for s in reversed(self._fitting) if s.round > 0):
             of_session = [s for s in self._fitting if s.session == session]
             calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
-            rounds = rounds_of(of_session, 1)
-            if not calls or not rounds:
+            # Who failed in the middle is not in the rounds of those who went on.
+            rounds = [without(r, race.fit) for r in rounds_of(of_session, 1)]
+            if not calls or not rounds or not rounds[0].lowest:
                 continue
             bounds = _bounds(of_session, rounds)
             rounds = decision.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
