@@ -16,9 +16,9 @@ import stored_races
 
 from demopool import places, samples
 from demopool.cases import named
-from demopool.racing import Workers
 from demopool.report import claim_races, claims, data
 from demopool.report.claims import CLAIMS, Claim, Side
+from demopool.runners import Workers
 
 NEWTON, EXACT, SKETCH, POWER_MEMORY, IMPRACTICAL, SKETCHED_POWER = CLAIMS
 DEMOCRATIC, POWER = named("vgg-b1"), named("vgg-b1", descriptor="power")

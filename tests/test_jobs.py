@@ -67,7 +67,7 @@ def test_obstacles_have_a_state_and_a_reason() -> None:
     found = obstacle(demopool, DEMOCRATIC, numpy_dense, far, Limits(bytes=1e9))
     assert found is not None
     assert found.state is State.OUT_OF_MEMORY
-    assert found.reason == "predicted to need 10 GB, may use 1 GB"
+    assert found.reason == "predicted to need 10.1 GB, may use 1 GB"
     found = obstacle(demopool, DEMOCRATIC, numpy_dense, far, Limits(seconds=0.01))
     assert found is not None
     assert found.state is State.TIMEOUT

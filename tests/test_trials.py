@@ -15,7 +15,7 @@ import pytest
 
 import demopool
 from demopool import Case, codes, jobs, results, samples, trials
-from demopool.candidates import Candidate, Subject
+from demopool.candidates import Candidate, Subject, predicted_seconds
 from demopool.measurement.worker import Worker
 from demopool.vocabulary import State
 
@@ -78,6 +78,31 @@ def test_memory_is_that_of_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.clear()
         assert run(subject, Candidate("numpy:cpu", "dense"), CASE) == 0
         assert len(calls) == 2
+        assert run(subject, Candidate("numpy:cpu", "dense"), CASE, warm=True) == 0
+        assert len(calls) == 3
+
+
+def test_what_is_compiled_beforehand_is_little_and_of_the_same_kind() -> None:
+    for descriptor in demopool.vocabulary.DESCRIPTORS:
+        subject = Subject("descriptor", descriptor)
+        for n, d in ((784, 512), (196, 2048), (12544, 2048), (512, 512), (1, 1)):
+            case = Case(descriptor=descriptor, batch=64, n=n, d=d)
+            for candidate in subject.candidates(("numba:cpu",)):
+                little = trials.little(subject, candidate, case, 2)
+                assert predicted_seconds(subject, candidate, little) <= 0.03
+                assert little.batch == 2  # an image for every thread, as in the case
+                assert (little.n >= little.d) or n < d  # newton is for n >= d only
+                assert (little.k, little.dtype) == (case.k, case.dtype)
+
+
+def test_loading_gives_seconds_or_an_obstacle(usable: str) -> None:
+    subject = Subject("descriptor", "democratic")
+    first, second = trials.run_loading(subject, Candidate(usable, "dense"), CASE)
+    assert first > 0
+    assert second > 0
+    power = Case(descriptor="power", n=5, d=9)
+    found = trials.run_loading(Subject("descriptor", "power"), Candidate(usable, "newton"), power)
+    assert found.state is State.UNSUPPORTED
 
 
 def test_what_cannot_run_is_one_sample_with_its_state(worker: Worker) -> None:

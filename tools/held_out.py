@@ -18,7 +18,7 @@ import demopool as dp
 from demopool import places, profiles
 from demopool.cases import Case
 from demopool.measurement.fingerprint import usable_cores
-from demopool.racing import Workers
+from demopool.runners import Workers
 from demopool.units import readable
 
 WITHIN, SHARE = 1.3, 0.9

@@ -13,7 +13,8 @@ from .candidates import Candidate
 from .cases import Case
 from .decision import BUSY_CORES, Round, Standing
 from .measurement import clock
-from .racing import Race, Runner, overall
+from .racing import Race, overall
+from .runners import Runner
 from .units import readable
 from .vocabulary import State, Verdict
 

@@ -24,7 +24,8 @@ from .candidates import TIMED_BACKENDS, Candidate, Subject
 from .cases import Case
 from .errors import InvalidInput
 from .measurement import fingerprint
-from .racing import Race, Report, Workers
+from .racing import Race
+from .runners import Report, Workers
 from .samples import Sample
 from .vocabulary import State, Verdict
 

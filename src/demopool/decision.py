@@ -29,13 +29,13 @@ The rule, at rounds 1, 2, 3, 4, 6, 8, 10, 12, then 15, 21, 30, ... (times 1.4) a
 
 Where others used more than a quarter of a core meanwhile, a process can be slowed for seconds while
 its rivals are not. So more is asked for: nobody is dropped before round 21, nor tested before 30; d
-must be above log 1.05, or in every round above 1 + 8 / rounds; the best tenth of the rival's
-rounds must be slower than the lead's best tenth by 5 % too; and new processes must repeat it, by
-5 % in 16 rounds, for all that were dropped at less than 10 times, not 1.10.
+must be above log 1.05, or in every round above 1 + 8 / rounds; the best tenth of the rival's rounds
+must be slower than the lead's best tenth by 5 % too (for a tie: within 5 %); and new processes must
+repeat it, by 5 % in 16 rounds, for all that were dropped at less than 10 times, not 1.10.
 
 A candidate can be so slow that rounds of it do not fit the budget. What is known is then a *bound*:
 a call of it took so long, or was given up after so long. One call tells little, so it counts as
-slower only if the bound is more than 5 times the lead's mean call in the worst of at least 8 rounds,
+slower only if the bound is more than 5 times the lead's mean call in the worst of 8 rounds or more,
 and the cost model predicts it at twice the lead's time or more. Else it is open, and so is the
 answer.
 
@@ -169,14 +169,17 @@ def judge(
             d = _log_ratios(so_far, rival, lead)
             long = calls * min(r.lowest[rival] for r in so_far) > LONG_BLOCK
             slower = _is_slower(d, long, busy, least, each) and _is_steady(so_far, lead, rival)
-            if busy and slower:
-                slower = math.log(_ratio_at_best(so_far, rival, lead)) > least
+            tie = _shown(math.log1p(tie_limit) - d, long, busy, each)
+            if busy:
+                undisturbed = math.log(_ratio_at_best(so_far, rival, lead))
+                slower = slower and undisturbed > least
+                tie = tie and undisturbed < math.log1p(tie_limit)
             if slower:
                 ratio = float(np.exp(np.median(d)))
                 dropped = {**dropped, rival: Dropped(look, ratio, lead)}
                 if ratio < (BUSY_CLOSE if busy else CLOSE):
                     close.append(rival)
-            elif _shown(math.log1p(tie_limit) - d, long, busy, each):
+            elif tie:
                 tied += 1
         alive = tuple(name for name in alive if name not in dropped)
         verdict = None

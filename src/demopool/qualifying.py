@@ -18,8 +18,9 @@ from .capabilities import supports
 from .cases import Case
 from .codes import code_key
 from .measurement import fingerprint
-from .racing import Race, Runner
+from .racing import Race
 from .routes import Sizes
+from .runners import Runner
 from .units import readable
 from .vocabulary import State
 
@@ -183,7 +184,7 @@ def _measure_once(race: Race, runner: Runner) -> None:
         if calls * call > _left(race):
             continue
         race.report(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
-        options = {} if measure == "with_transfer_s" else {"warm": "call_s" in runner.once}
+        options = {} if measure == "with_transfer_s" else {"warm": race.is_warm(runner)}
         answer = race.ask(runner, trials.ONCE[measure], **options)
         value = answer.value
         if isinstance(value, trials.Remarked):

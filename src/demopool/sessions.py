@@ -15,7 +15,8 @@ from .budget import Budget
 from .candidates import Candidate, Subject, predicted_seconds
 from .cases import Case
 from .errors import DemopoolError
-from .racing import Race, Runner, Workers
+from .racing import Race
+from .runners import Runner, Workers
 from .samples import Sample
 from .stored import Stored, name_of
 from .units import readable

@@ -16,7 +16,8 @@ from . import decision, places, samples
 from .cases import Case
 from .decision import Round
 from .errors import InvalidInput
-from .racing import Race, Runner, without
+from .racing import Race, without
+from .runners import Runner
 from .samples import Sample
 from .units import readable
 from .vocabulary import State

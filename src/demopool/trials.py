@@ -222,8 +222,6 @@ def run_peak_device(
 ) -> int | None:
     """Of a call that is not the first; ``warm`` says that there was one."""
     job = _job(subject, candidate, case)
-    if job.device.gpu_index is None:
-        return None
     if not warm:
         job.run()
     return memory.peak_device_bytes(job.run, job.device)

@@ -22,7 +22,7 @@ from demopool.choosing import BUDGET, choose
 from demopool.errors import InvalidInput
 from demopool.feature_files import IMAGES, Features
 from demopool.measurement.fingerprint import usual_threads
-from demopool.racing import Report, Workers
+from demopool.runners import Report, Workers
 from demopool.vocabulary import DESCRIPTORS, LAYOUTS, State
 
 from .output import check_writable, console, emit, envelope, json_option
@@ -39,8 +39,8 @@ LINE_SECONDS = 5.0
     "--descriptor",
     type=click.Choice([*DESCRIPTORS, "all"]),
     default="democratic",
-    show_default=True,
-    help="What is to be computed.",
+    metavar="NAME",
+    help=f"What is to be computed: {', '.join(DESCRIPTORS)}, or all.  [default: democratic]",
 )
 @click.option(
     "--case",
@@ -135,9 +135,9 @@ def choose_command(
     A candidate is a backend and a route. Each is checked against the reference first; those that
     are right take turns, each backend in a process of its own, until one is at least 3 % faster
     than all others, or the rest is within 5 % of the best (a tie: then less memory, then fewer
-    dependencies decide), or the budget is spent (unknown). What does not fit into the budget is
-    left out, the fastest by prediction first. Ctrl-C gives the best answer so far; what was
-    measured is kept, and the next call goes on from there.
+    dependencies decide), or the budget is spent (unknown). The fastest by prediction are tried
+    first, and what does not fit into the budget is left out. Ctrl-C gives the best answer so far;
+    what was measured is kept, and the next call goes on from there.
 
     \b
     demopool choose                       democratic pooling of 8 VGG-16 images

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from demopool.errors import DemopoolError
-from demopool.racing import Report
+from demopool.runners import Report
 
 from .output import console, emit, envelope, json_option
 

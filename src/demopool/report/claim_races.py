@@ -24,8 +24,9 @@ from demopool.candidates import (
 )
 from demopool.errors import InvalidInput
 from demopool.measurement import fingerprint
-from demopool.racing import OutOfTime, Race, Report, Runner, Workers
+from demopool.racing import OutOfTime, Race
 from demopool.routes import Sizes, find
+from demopool.runners import Report, Runner, Workers
 from demopool.samples import Sample
 from demopool.vocabulary import State
 
