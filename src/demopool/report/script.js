@@ -32,5 +32,5 @@ for (const table of document.querySelectorAll("table.sortable")) {
   table.before(filter);
 }
 addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details")) details.open = true;
+  for (const details of document.querySelectorAll("body > details")) details.open = true;
 });
