@@ -45,11 +45,11 @@ def build(folder: Path, paths: tuple[Path, ...] = (), *, limits: bool = True) ->
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise InvalidInput(f"{folder} cannot be written: {problem.strerror}.") from None
-    found = data.gather(paths)
     key = fingerprint.key(fingerprint.fingerprint())
+    found = data.gather(paths, key)
     reached = _limits(found.jobs, key) if limits else {}
     jobs = []
-    for job in sorted(found.jobs, key=lambda job: job.fingerprint != key):
+    for job in found.jobs:
         of = (job.fingerprint, job.choice.threads, job.choice.case.dtype)
         why = reasons.reason(job.choice, reached.get(of))
         jobs.append((job, why, tuple(figures.of_job(job))))

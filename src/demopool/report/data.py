@@ -107,8 +107,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:300]
 
 
-def gather(paths: tuple[Path, ...]) -> Gathered:
-    """Everything in these files and folders; without any, what this machine has measured."""
+def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
+    """Everything in these files and folders; without any, what this machine has measured.
+
+    ``here`` is the key of this machine.
+    """
     found = Gathered()
     try:
         found.frame = results.read(list(paths) if paths else None)
@@ -125,7 +128,8 @@ def gather(paths: tuple[Path, ...]) -> Gathered:
         rows += _read(path, found.notes)
     found.claimed = [s for s in rows if s.session.startswith(claims.SESSION)]
     rest = [s for s in rows if not s.session.startswith(claims.SESSION)]
-    found.jobs = list(_jobs(rest))
+    # This machine's come first, in tables and pictures.
+    found.jobs = sorted(_jobs(rest), key=lambda job: job.fingerprint != here)
     found.facts += _of_jobs(found.jobs)
     found.facts += _of_calls(rest)
     return found
