@@ -159,8 +159,8 @@ def answer(
         interrupted,
         not (restricted or interrupted or undecided),
         tuple(told),
-        next((r.identity["fingerprint"] for r in race.fit if r.identity), ""),
-        {r.candidate.backend: r.identity["code"] for r in race.fit if r.identity},
+        next((r.identity["fingerprint"] for r in race.runners), ""),
+        {r.candidate.backend: r.identity["code"] for r in race.runners},
         race.budget.setup,
         decision.cores_of_others(race.rounds),
     )

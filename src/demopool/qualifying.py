@@ -136,10 +136,12 @@ def _effort(race: Race) -> float:
 
 def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     """The first call of all is timed before the reference is asked."""
+    if not race.make_ready(runner):
+        return
     patience = min(_patience(race, runner), race.budget.patience)
     race.report(f"first call of {runner.name}")
     first = race.ask(runner, trials.run_first_call, timeout=patience)
-    if first.state is State.TIMEOUT and runner.state is State.TIMEOUT:
+    if first.state is State.TIMEOUT:
         race.keep(runner, "at_least_s", patience)
     if first.state is not State.OK:
         return

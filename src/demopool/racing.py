@@ -217,7 +217,7 @@ class Race(Asking):
         """Turns that fill a round; None if a runner failed, which is then out."""
         timed: dict[str, list[float]] = {runner.name: [] for runner in runners}
         for runner in runners:
-            if not self._make_ready(runner):
+            if not self.make_ready(runner):
                 return None
         self._others.cores()
         end = self.budget.now() + decision.ROUND_SECONDS
@@ -255,6 +255,8 @@ class Race(Asking):
 
     def _turn(self, runner: Runner, calls: int, discard: int, seconds: float) -> Answer:
         """One that only ran out of the budget has not failed."""
+        if not self.make_ready(runner):
+            return Answer(runner.state, None, runner.reason)
         hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
         patience = self.budget.patience
         answer = self.ask(

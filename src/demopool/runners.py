@@ -174,7 +174,7 @@ class Asking:
         **options: Any,
     ) -> Answer:
         """In the worker of its backend; whatever goes wrong there puts the runner out."""
-        if not self._make_ready(runner):
+        if not self.make_ready(runner):
             return Answer(runner.state, None, runner.reason)
         return self._ask(
             runner, function, self.budget.patience if timeout is None else timeout, options
@@ -185,7 +185,7 @@ class Asking:
         pid = self._workers.of(runner.process).pid
         return pid is not None and self._warm.get(runner.name) == pid
 
-    def _make_ready(self, runner: Runner) -> bool:
+    def make_ready(self, runner: Runner) -> bool:
         """Its library is loaded, which is set-up, and its data in place, in the present process."""
         worker = self._workers.of(runner.process)
         if worker.pid is not None and self._ready.get(runner.name) == worker.pid:
