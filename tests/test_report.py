@@ -268,7 +268,8 @@ def test_intervals_are_drawn_and_told(measured: Path) -> None:
         assert row.high_s is not None
         assert row.low_s < row.high_s
     few = replace(rows[0], rounds=3)
-    assert page.time_of(few).count("3 rounds") == 1
+    assert page.time_of(few).count("3 rounds: ") == 1
+    assert page.time_of(replace(few, rounds=1)).endswith("(1 round)")
 
 
 def test_the_reason_is_the_work_and_how_near_the_limit(measured: Path) -> None:

@@ -116,7 +116,8 @@ def of_job(job: Job) -> Iterator[Figure]:
     says = "Median of the rounds' lowest calls with its 95 % interval"
     fewest = min(row.rounds for row in rows)
     if fewest < SURE:
-        says = f"Median of the rounds' lowest calls and, of {fewest} rounds, their range"
+        rounds = "one round has none" if fewest < 2 else f"of {fewest} rounds only their range"
+        says = f"Median of the rounds' lowest calls with its 95 % interval; {rounds}"
     says += "." if len(rows) == len(timed) else f"; the best {len(rows)} of {len(timed)}."
     yield Figure(_file_name(job), title, says, figure)
 

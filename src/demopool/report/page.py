@@ -106,16 +106,18 @@ def span(
     if low is None or high is None:
         return readable(middle, "time")
     between = f"{readable(low, 'time')} to {readable(high, 'time')}"
-    return f"{readable(middle, 'time')} ({few(rounds)}{between})"
+    return f"{readable(middle, 'time')} ({few(rounds, between)})"
 
 
 def time_of(row: Row) -> str:
     return span(row.low_s, row.median_s, row.high_s, row.rounds)
 
 
-def few(rounds: int | None) -> str:
-    """So few rounds have a range, but no 95 % interval."""
-    return f"{rounds} rounds: " if rounds is not None and rounds < FEWEST else ""
+def few(rounds: int | None, between: str) -> str:
+    """So few rounds have a range, but no 95 % interval; one has not even that."""
+    if rounds is None or rounds >= FEWEST:
+        return between
+    return f"{rounds} rounds: {between}" if rounds > 1 else "1 round"
 
 
 def ratio(row: Row | None) -> str:
@@ -125,7 +127,7 @@ def ratio(row: Row | None) -> str:
     if row.ratio_low is None or row.ratio_high is None:
         return f"{row.ratio:.2f}x"
     between = f"{row.ratio_low:.2f} to {row.ratio_high:.2f}"
-    return f"{row.ratio:.2f}x ({few(row.rounds)}{between})"
+    return f"{row.ratio:.2f}x ({few(row.rounds, between)})"
 
 
 def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
@@ -254,9 +256,9 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
         if row.median_s is not None
     ]
     headings = ("candidate", "median (95 %)", "x best (95 %)", "rounds", "first call", "memory")
-    facts = (
-        f"{choice.rounds} rounds, {threads}, others: {load(job)}, {job.measured_at[:10]}{foreign}."
-    )
+    rounds = f"{choice.rounds} round{'s' * (choice.rounds != 1)}"
+    when = f"{job.measured_at[:10]}{foreign}"
+    facts = f"{rounds}, {threads}; others used: {load(job)}; {when}."
     parts = [
         f'<section class="card"><h3>{escape(choice.case.descriptor)}</h3>',
         paragraph(sizes(choice.case), "soft"),
