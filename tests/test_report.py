@@ -1,170 +1,337 @@
-"""The report: what it claims, what it draws, and that it needs nothing from outside."""
+"""The report: what it draws, that it says what ``choose`` says, and that it needs nothing else."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
 
-from demopool import places, profiles, samples
-from demopool.answers import Choice, Row
-from demopool.cases import Case, named
-from demopool.report import build, claims, data
-from demopool.report.data import Fact
+import stored_races
+
+from demopool import decision, pictures, places, profiles, samples, sessions
+from demopool.answers import Choice
+from demopool.candidates import Subject
+from demopool.cases import Case
+from demopool.choosing import choose
+from demopool.report import Built, build, data, figures, page, reasons
 from demopool.samples import Sample
-from demopool.vocabulary import State, Verdict
-
-
-def _fact(candidate: str, case: Case, value: float, measure: str = "call_s") -> Fact:
-    backend, _, route = candidate.partition("/")
-    return Fact("m", backend, route, case, measure, value)
-
-
-VGG_POWER = named("vgg-b1", descriptor="power")
-RESNET = {d: named("resnet-b1", descriptor=d) for d in ("power", "sketched-democratic")}
-
-
-def test_claims_are_judged_from_what_was_measured() -> None:
-    facts = [
-        _fact("numpy:cpu/dense", named("vgg-b1"), 0.005),
-        _fact("numpy:cpu/newton", VGG_POWER, 0.060),
-        _fact("numpy:cpu/eigh", VGG_POWER, 0.004),
-        _fact("numpy:cpu/gram", RESNET["power"], 90e6, "peak_host_bytes"),
-        _fact("numpy:cpu/dense+fft", RESNET["sketched-democratic"], 6e6, "peak_host_bytes"),
-    ]
-    newton, exact, *_, sketched = claims.judged(facts, here="m")
-    assert newton.holds is True
-    assert "12.0x faster" in newton.here
-    assert exact.holds is False
-    assert "1.2x slower" in exact.here
-    assert "[on" not in newton.here
-    assert sketched.holds is None
-    assert "demopool choose --descriptor sketched-power --case resnet-b1" in sketched.here
-    by_claim = {j.claim: j for j in claims.judged(facts)}
-    memory = next(j for c, j in by_claim.items() if "two orders" in c)
-    assert memory.holds is False
-    assert "15.0x less" in memory.here
-
-
-def test_times_of_two_machines_are_not_compared_with_each_other() -> None:
-    facts = [
-        _fact("numpy:cpu/dense", named("vgg-b1"), 0.005),
-        _fact("numpy:cpu/newton", VGG_POWER, 0.060)._replace(machine="another"),
-    ]
-    assert claims.judged(facts)[0].holds is None
-
-
-def test_a_claim_judged_by_another_machine_names_it() -> None:
-    source = "asv, commit 12345678"
-    facts = [
-        _fact("numpy:cpu/dense", named("vgg-b1"), 0.005)._replace(source=source),
-        _fact("numpy:cpu/newton", VGG_POWER, 0.060)._replace(source=source),
-    ]
-    assert claims.judged(facts, here="x")[0].here.endswith(f"[on m, {source}]")
-
-
-def test_times_of_other_races_and_of_other_code_are_not_mixed() -> None:
-    case = Case(n=9, d=9)
-
-    def sample(measure: str, value: float, **of: Any) -> Sample:
-        return Sample("numpy:cpu", "dense", case, measure, value, fingerprint="f", **of)
-
-    old = [sample("lowest_s", 9.0, round=i, session="a", code="old") for i in range(1, 31)]
-    new = [sample("lowest_s", 1.0, round=i, session="b", code="new") for i in range(1, 16)]
-    (fact,) = data._of_samples([*old, *new])
-    assert fact.value == 1.0
-    calls = [sample("call_s", value) for value in (1.0, 1.0, 1.0, 1.0, 50.0)]
-    (fact,) = data._of_samples(calls)
-    assert fact.value == 1.0
-    (fact,) = data._of_samples([sample("error", 3.0), sample("error", 2.0)])
-    assert fact.value == 2.0
+from demopool.vocabulary import BACKENDS, DESCRIPTORS, State, Verdict
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache with races over a grid of sizes, a folder without asv results."""
-    cache = tmp_path / "cache"
-    monkeypatch.setenv(places.VARIABLE, str(cache))
-    monkeypatch.chdir(tmp_path)
-    key = profiles._key()
-    for n in (49, 196, 784):
-        for d in (64, 256, 1024):
-            case = Case(n=n, d=d)
-            times = {
-                "numpy:cpu/dense": 1e-9 * n * n * d,
-                "numba:cpu/dense": 2e-9 * n * n * d + 1e-6 * n,
-                "numpy:cpu/matrix-free": 1e-9 * n * d * d,
-            }
-            best = min(times, key=lambda name: times[name])
-            rows, kept = [], []
-            for name, t in times.items():
-                backend, _, route = name.partition("/")
-                rows.append(Row(backend, route, State.OK, Verdict.SLOWER, median_s=t))
-                common = {"fingerprint": key, "session": "s"}
-                for r in (1, 2, 3):
-                    kept.append(Sample(backend, route, case, "lowest_s", t, round=r, **common))
-                kept.append(Sample(backend, route, case, "peak_host_bytes", 1e6 + n, **common))
-            samples.append(cache / "samples" / f"{n}-{d}.jsonl", kept)
-            backend, _, route = best.partition("/")
-            answer = Choice(
-                case, Verdict.FASTEST, backend, route, "", tuple(rows), 2, 1.0, 3, fingerprint=key
-            )
-            assert profiles.remember(answer) == ""
-    return tmp_path / "out"
-
-
-def test_the_report_is_one_page_with_pictures_beside_it(measured: Path) -> None:
-    page, *pictures = build(measured)
-    names = {path.name for path in pictures}
-    assert {"democratic-over-n.png", "democratic-over-d.png", "democratic-map.png"} <= names
-    assert "democratic-pareto.png" in names
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
-    text = page.read_text()
-    for heading in ("Recommendation", "claims", "supported", "Machine", "How it was measured"):
-        assert heading in text
-    assert "numpy:cpu, dense" in text
-    # Nothing from outside: every address is inside the page.
-    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text)
-    assert "<script" not in text
-    assert text.count("data:image/png") == len(pictures)
-
-
-def test_a_report_of_nothing_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty one, in a folder without asv results."""
     monkeypatch.setenv(places.VARIABLE, str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    (page,) = build(tmp_path / "out")
-    assert "Nothing was measured here yet" in page.read_text()
-    assert "not measured: demopool choose" in page.read_text()
+    profiles.forget()
+    return tmp_path / "cache"
 
 
-def test_races_and_asv_results_are_one_list_of_facts(measured: Path) -> None:
-    facts, _ = data.gather(())
-    case = Case(n=196, d=256)
-    found = data.best(facts, "call_s", case, ("dense",))
+@pytest.fixture
+def measured(cache: Path) -> Path:
+    """Where to write the report of a cache with races over a grid of sizes."""
+    stored_races.sweep(cache)
+    return cache.parent / "out"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    """The report of the same, once."""
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(places.VARIABLE, str(folder / "cache"))
+        patch.chdir(folder)
+        profiles.forget()
+        stored_races.sweep(folder / "cache")
+        yield build(folder / "out")
+
+
+class Text(HTMLParser):
+    """What a reader sees, and whether every element that was opened is closed."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.feed(page.read_text())
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "link", "input", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, text: str) -> None:
+        self.seen.append(text)
+
+
+def test_the_report_is_one_page_with_pictures_beside_it(built: Built) -> None:
+    written, *drawn = built.files
+    names = {path.name for path in drawn}
+    for over in ("n", "d"):
+        assert {f"democratic-over-{over}.png", f"democratic-memory-over-{over}.png"} <= names
+    assert {"democratic-over-batch.png", "democratic-map.png"} <= names
+    assert {"democratic-pareto.png", "democratic-error.png"} <= names
+    assert sum(name.startswith("job-") for name in names) == 14
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+    text = written.read_text()
+    for heading in ("Recommendation", "claims", "supported", "Machine", "How it was measured"):
+        assert heading in text
+    # Nothing from outside: every address is inside the page.
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text)
+    assert text.count("<script") == 1
+    assert text.count("<svg") == len(drawn)
+    assert not re.search(r' id="\w+_\d+"', text)  # two pictures with one name for two things
+    assert Text(written).open == []
+
+
+def test_pictures_take_the_colours_of_the_page(built: Built) -> None:
+    text = built.files[0].read_text()
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    for fixed in (pictures.INK, pictures.GRID, pictures.SOFT, "#ffffff", "#000000"):
+        assert fixed not in drawn
+    for variable in ("currentColor", "var(--line)", "var(--soft)"):
+        assert variable in drawn
+
+
+def test_every_candidate_of_a_descriptor_has_a_look_of_its_own() -> None:
+    for descriptor in DESCRIPTORS:
+        candidates = Subject("descriptor", descriptor).candidates(BACKENDS)
+        looks = {pictures.look(str(candidate)) for candidate in candidates}
+        assert len(looks) == len(candidates)
+    assert pictures.look("numpy:cpu/dense") == pictures.look("numpy:cpu dense")
+    assert pictures.look("$x^2$\x1b[31m") == pictures.look("$x^2$\x1b[31m")
+
+
+def test_a_report_of_nothing_says_what_to_do(cache: Path) -> None:
+    built = build(cache.parent / "out")
+    assert len(built.files) == 1
+    text = built.files[0].read_text()
+    assert "Nothing was measured here yet" in text
+    assert "demopool report --claims" in text
+    assert {claim.holds for claim in built.claims} == {None}
+
+
+def test_the_report_says_what_choose_said(cache: Path) -> None:
+    case = Case(n=12, d=4)
+    said = choose(case, backends=["numpy:cpu"], budget=1.5, threads=1)
+    (job,) = data.gather(()).jobs
+    _same(job.choice, said)
+    # A second call of choose goes on from the same samples, and may not say anything else.
+    again = choose(case, backends=["numpy:cpu"], budget=1.5, threads=1)
+    (job,) = data.gather(()).jobs
+    _same(job.choice, again)
+    built = build(cache.parent / "out", limits=False)
+    text = " ".join(Text(built.files[0]).seen)
+    assert again.sentence in text
+    for row in again.rows:
+        if row.ratio is not None:
+            assert f"{row.ratio:.2f}x" in text
+
+
+def _same(found: Choice, said: Choice) -> None:
+    assert found.sentence == said.sentence
+    assert (found.state, found.backend, found.route) == (said.state, said.backend, said.route)
+    assert (found.rounds, found.threads) == (said.rounds, said.threads)
+    timed = [row for row in said.rows if row.median_s is not None]
+    assert list(found.rows) == timed
+
+
+def test_a_candidate_that_failed_in_the_middle_is_not_in_the_answer() -> None:
+    times = {"numpy:cpu/dense": 1e-3, "numba:cpu/dense": 1.02e-3, "torch:cpu/dense": 1.05e-3}
+    rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f"))
+    died = [s for s in rows if not (s.backend == "torch:cpu" and s.round > 4)]
+    broke = replace(
+        died[-1],
+        backend="torch:cpu",
+        round=0,
+        value=None,
+        state=State.ERROR,
+        reason="it broke",
+        measure="call_s",
+        code=next(s.code for s in rows if s.backend == "torch:cpu"),
+    )
+    (race,) = sessions.rebuilt([*died, broke])
+    timed = [str(row.candidate) for row in race.choice.rows if row.median_s is not None]
+    assert timed == ["numpy:cpu/dense", "numba:cpu/dense"]
+    assert race.choice.rounds == stored_races.ROUNDS
+    # Killed in the middle of a round, on the other hand, costs that round only.
+    killed = [s for s in rows if not (s.backend == "torch:cpu" and s.round == stored_races.ROUNDS)]
+    (race,) = sessions.rebuilt(killed)
+    assert len(race.choice.rows) == 3
+    assert race.choice.rounds == stored_races.ROUNDS - 1
+
+
+def test_a_close_winner_counts_only_if_new_processes_confirmed_it() -> None:
+    times = {"numpy:cpu/dense": 1.0, "numba:cpu/dense": 1.08}
+    rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", rounds=30))
+    (race,) = sessions.rebuilt(rows)
+    assert race.choice.state is Verdict.UNKNOWN
+    again = [replace(s, round=-s.round) for s in rows if 1 <= s.round <= 16]
+    (race,) = sessions.rebuilt([*rows, *again])
+    assert race.choice.state is Verdict.FASTEST
+
+
+def test_who_was_left_out_leaves_the_answer_open_and_load_is_told() -> None:
+    times = {"numpy:cpu/dense": 1e-3, "numba:cpu/dense": 2e-3}
+    rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", rounds=30))
+    (race,) = sessions.rebuilt(rows)
+    assert race.choice.state is Verdict.FASTEST
+    assert race.load is None
+    left = replace(rows[0], backend="torch:cpu", measure="needs_s", value=7.0)
+    (race,) = sessions.rebuilt([*rows, left])
+    assert race.choice.state is Verdict.UNKNOWN
+    busy = [replace(s, measure="others_cores", value=1.5) for s in rows if s.measure == "mean_s"]
+    (race,) = sessions.rebuilt([*rows, *busy])
+    assert race.load == pytest.approx(1.5)
+    assert "1.5 cores" in race.choice.sentence
+
+
+def test_the_newest_race_counts_and_races_are_not_mixed() -> None:
+    case = Case(n=9, d=9)
+    old = stored_races.race(case, {"numpy:cpu/dense": 9.0}, session="a", fingerprint="f")
+    new = stored_races.race(case, {"numpy:cpu/dense": 1.0}, session="b", fingerprint="f")
+    at = {"measured_at": "2020-01-01T00:00:00.000+00:00"}
+    (job,) = data._jobs([*new, *(replace(s, **at) for s in old)])
+    assert job.choice.rows[0].median_s == pytest.approx(1.0, rel=0.05)
+
+
+def test_calls_in_a_row_are_facts_too() -> None:
+    def sample(value: float, code: str = "") -> Sample:
+        case = Case(n=9, d=9)
+        return Sample("numpy:cpu", "dense", case, "call_s", value, fingerprint="f", code=code)
+
+    rows = [sample(9.0), *(sample(v, "new") for v in (1.0, 1.0, 1.0, 1.0, 50.0))]
+    (fact,) = data._of_calls(rows)
+    assert fact.value == 1.0
+
+
+def test_machines_threads_and_dtypes_are_never_in_one_picture(measured: Path) -> None:
+    samples.append(
+        places.cache_folder() / "samples" / "threads.jsonl",
+        (
+            s
+            for n in (49, 196, 784)
+            for s in stored_races.race(
+                Case(n=n, d=64), {"numpy:cpu/dense": 1e-6 * n}, session=f"t{n}", threads=1
+            )
+        ),
+    )
+    found = data.gather(())
+    seen = []
+    for figure in figures.all_of(found):
+        if figure.name.startswith("democratic-over-n"):
+            seen.append(re.search(r"(float\d\d); machine (\S+), (\d) thread", figure.says))
+    told = sorted(match.groups() for match in seen if match)
+    mine = data.machine_name(profiles._key())
+    own = [("float32", mine, "1"), ("float32", mine, "2"), ("float64", mine, "2")]
+    assert told == sorted([*own, ("float32", "another-", "2")])
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.37])
+def test_slopes_are_those_of_power_laws(exponent: float) -> None:
+    x = [49.0, 196.0, 784.0, 3136.0]
+    found = figures.fitted_slope(x, [3e-7 * v**exponent for v in x])
+    assert found == pytest.approx(exponent)
+    assert figures.fitted_slope(x[:2], x[:2]) is None
+
+
+def test_intervals_are_drawn_and_told(measured: Path) -> None:
+    found = data.gather(())
+    job = found.jobs[0]
+    rows = [row for row in job.choice.rows if row.median_s is not None]
+    (bars,) = figures.of_job(job)
+    best = min(row.median_s or 0.0 for row in rows)
+    whole = [row for row in rows if (row.median_s or 0.0) <= figures.CLIPPED * best]
+    assert bars.svg().count("<use") >= 2 * len(whole)  # two caps of every whisker
+    for row in rows:
+        assert "95 %" not in page.time_of(row)
+        assert " to " in page.time_of(row)
+        assert row.low_s is not None
+        assert row.high_s is not None
+        assert row.low_s < row.high_s
+    few = replace(rows[0], rounds=3)
+    assert page.time_of(few).count("3 rounds: ") == 1
+    assert page.time_of(replace(few, rounds=1)).endswith("(1 round)")
+
+
+def test_the_reason_is_the_work_and_how_near_the_limit(measured: Path) -> None:
+    job = next(j for j in data.gather(()).jobs if (j.choice.case.n, j.choice.case.d) == (196, 1024))
+    limit = reasons.Limit(1e11, 1e10, 1, "float32")
+    told = reasons.reason(job.choice, limit)
+    assert told.startswith("numpy:cpu/dense: ")
+    assert "GFLOP" in told
+    assert "the same as numba:cpu/dense" in told
+    own = reasons.work(job.choice.rows[0].candidate, job.choice.case)
+    share = max(own.flops / 1e11, own.bytes / 1e10) / (job.choice.rows[0].median_s or 0)
+    if share <= 1:
+        assert f"{share:.0%} of the limit" in told
+    slow = reasons.Limit(1e6, 1e6, 1, "float32")
+    assert "cannot be said" in reasons.reason(job.choice, slow)
+    eigh = replace(
+        job.choice,
+        case=replace(job.choice.case, descriptor="power"),
+        route="eigh",
+        rows=(replace(job.choice.rows[0], route="eigh"),),
+    )
+    assert "limit" not in reasons.reason(eigh, limit)  # nobody knows how many operations those are
+
+
+def test_the_limit_is_measured_in_a_process_of_its_own() -> None:
+    found = reasons.limit(1, "float16")
     assert found is not None
-    assert found.candidate == "numpy:cpu/dense"
-    assert found.value == pytest.approx(1e-9 * 196 * 196 * 256)
+    assert found.dtype == "float32"
+    # Whatever the machine: more than a millionth, less than a million of today's.
+    assert 1e6 < found.flops < 1e18
+    assert 1e6 < found.bytes < 1e18
 
 
-def test_the_command_writes_and_tells(measured: Path, plain_environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "demopool", "report", "-o", str(measured), "--json"]
+def test_what_a_killed_report_left_is_cleaned_by_the_next(cache: Path) -> None:
+    out = cache.parent / "out"
+    out.mkdir()
+    left = [out / ".report.html.ab12_xyz", out / ".democratic-over-n.png.0a1b2c3d"]
+    others = [out / ".gitignore", out / ".report.html.backup", out / "notes.txt"]
+    for path in (*left, *others):
+        path.write_text("")
+        os.utime(path, (1e9, 1e9))
+    being_written = out / ".report.html.nowwrite"
+    being_written.write_text("")
+    os.utime(being_written, (4e9, 4e9))
+    build(out, limits=False)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in (*others, being_written))
+
+
+def test_the_command_writes_and_tells(cache: Path, plain_environment: dict[str, str]) -> None:
+    out = cache.parent / "out"
+    rows = stored_races.race(Case(n=9, d=9), {"numpy:cpu/dense": 1e-3}, session="a")
+    samples.append(cache / "samples" / "a.jsonl", rows)
+    command = [sys.executable, "-m", "demopool", "report", "-o", str(out), "--json"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=plain_environment
     )
     told = json.loads(done.stdout)
-    assert told["schema"] == 1
+    assert told["schema"] == 2
     assert all(Path(file).is_file() for file in told["files"])
-    in_the_way = measured.parent / "file"
+    assert len(told["claims"]) == 6
+    in_the_way = cache.parent / "file"
     in_the_way.write_text("")
     command[5] = str(in_the_way / "x")
     done = subprocess.run(
@@ -172,3 +339,29 @@ def test_the_command_writes_and_tells(measured: Path, plain_environment: dict[st
     )
     assert done.returncode == 2
     assert "cannot be written" in done.stderr
+    done = subprocess.run(
+        [*command[:5], str(out), "--budget", "5"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=plain_environment,
+    )
+    assert done.returncode == 2
+    assert "--claims" in done.stderr
+
+
+def test_ratios_are_paired_by_round() -> None:
+    """A machine that slows down for some rounds slows both: the ratio does not see it."""
+    times = {"numpy:cpu/dense": 1.0, "numba:cpu/dense": 1.5}
+    rows = list(
+        stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", spread=0.001)
+    )
+    slow = [replace(s, value=s.value * 5) if s.round % 2 and s.value else s for s in rows]
+    (race,) = sessions.rebuilt(slow)
+    lead, other = race.choice.rows
+    assert other.ratio == pytest.approx(1.5, rel=0.01)
+    assert other.ratio_high is not None
+    assert other.ratio_high < 1.6
+    assert lead.high_s is not None
+    assert lead.high_s > 4
+    assert decision.interval(np.array([1.0, 2.0]))[1] == 1.5

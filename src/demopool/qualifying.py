@@ -81,6 +81,7 @@ def qualify(race: Race) -> None:
         late = any(r.is_right for r in race.runners) and needed > _left(race)
         if late or (tried and race.budget.is_spent):
             if not runner.is_right:
+                race.keep(runner, "needs_s", needed)
                 runner.needs = needed
                 runner.fail(
                     State.TIMEOUT,

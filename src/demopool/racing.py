@@ -95,9 +95,13 @@ class Race(Asking):
     def _bounded(self) -> bool:
         return any(runner.bound is not None for runner in self.runners)
 
-    def standing(self) -> Standing:
+    def standing(self, at_most: int = 0) -> Standing:
+        """``at_most``: rounds that there could have been, if they were put in."""
         return decision.judge(
-            self.rounds, calls=self.calls, at_most=self._at_most, bounded=self._bounded
+            self.rounds,
+            calls=self.calls,
+            at_most=max(self._at_most, at_most),
+            bounded=self._bounded,
         )
 
     # --- rounds ---
@@ -125,7 +129,7 @@ class Race(Asking):
                     break
                 else:
                     # Somebody failed: without it the rounds are those of a smaller field.
-                    smaller = [_without(r, self.racing) for r in self.rounds]
+                    smaller = [without(r, self.racing) for r in self.rounds]
                     names = [runner.name for runner in self.racing]
                     self.rounds = decision.consistent(
                         smaller, names, self.calls, bounded=self._bounded
@@ -153,8 +157,8 @@ class Race(Asking):
         if needed > self.budget.patience:
             return late
         if needed > 0:
-            for backend in {runner.candidate.backend for runner in runners}:
-                self._workers.of(backend).close()
+            for process in {runner.process for runner in runners}:
+                self._workers.of(process).close()
         try:
             while len(self.confirming) < wanted:
                 count = len(self.confirming)
@@ -185,6 +189,7 @@ class Race(Asking):
             self._set_aside(times)
             for runner in self.racing:
                 self.keep(runner, "calls", self.calls)
+                self.keep(runner, "budget_s", self.budget.seconds)
             taken = {r.name: times[r.name] for r in self.racing if r.name in times}
             # Long calls make a round of one turn each, and this was one.
             if self.calls == 1 and sum(taken.values()) > decision.ROUND_SECONDS > 0:
@@ -265,7 +270,7 @@ class Race(Asking):
         return answer
 
 
-def _without(found: Round, fit: Sequence[Runner]) -> Round:
+def without(found: Round, fit: Sequence[Runner]) -> Round:
     names = {runner.name for runner in fit}
     return Round(
         {name: t for name, t in found.lowest.items() if name in names},

@@ -57,6 +57,7 @@ class Runner:
     once        what is measured once, by the name of the measure
     aside       it was timed and takes no part in the rounds: they would not fit the budget
     needs       seconds it would have taken until it could race, if it was left out
+    case        its own, in a race between descriptors; it then has a process of its own too
     """
 
     candidate: Candidate
@@ -68,10 +69,17 @@ class Runner:
     remark: str = ""
     aside: bool = False
     needs: float = 0.0
+    case: Case | None = None
 
     @property
     def name(self) -> str:
-        return str(self.candidate)
+        return f"{self.case.descriptor} {self.candidate}" if self.case else str(self.candidate)
+
+    @property
+    def process(self) -> str:
+        """Which of the workers is its own."""
+        backend = self.candidate.backend
+        return f"{self.case.descriptor} {backend}" if self.case else backend
 
     @property
     def is_right(self) -> bool:
@@ -100,11 +108,12 @@ class Workers:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def of(self, backend: str) -> Worker:
-        if backend not in self._running:
+    def of(self, name: str) -> Worker:
+        """Usually a backend's."""
+        if name not in self._running:
             worker = Worker(self.threads, environment=QUIET_THREADS)
-            self._running[backend] = self._stack.enter_context(worker)
-        return self._running[backend]
+            self._running[name] = self._stack.enter_context(worker)
+        return self._running[name]
 
     def pids(self) -> Iterator[int]:
         """Of the processes that are running."""
@@ -124,7 +133,6 @@ class Asking:
         report: Report = lambda seconds, what: None,
     ) -> None:
         self.case, self.budget = case, budget
-        self.subject = Subject("descriptor", case.descriptor)
         self.session = uuid.uuid4().hex[:12]
         self._workers = workers
         self._save, self._report = save, report
@@ -149,7 +157,7 @@ class Asking:
             Sample(
                 backend=runner.candidate.backend,
                 route=runner.candidate.route,
-                case=self.case,
+                case=runner.case or self.case,
                 session=self.session,
                 threads=self._workers.threads,
                 **runner.identity,
@@ -174,12 +182,12 @@ class Asking:
 
     def is_warm(self, runner: Runner) -> bool:
         """Whether it has made a call in the present process."""
-        pid = self._workers.of(runner.candidate.backend).pid
+        pid = self._workers.of(runner.process).pid
         return pid is not None and self._warm.get(runner.name) == pid
 
     def make_ready(self, runner: Runner) -> bool:
         """Its library is loaded, which is set-up, and its data in place, in the present process."""
-        worker = self._workers.of(runner.candidate.backend)
+        worker = self._workers.of(runner.process)
         if worker.pid is not None and self._ready.get(runner.name) == worker.pid:
             return True
         with self.budget.setting_up():
@@ -197,17 +205,18 @@ class Asking:
     def _ask(
         self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]
     ) -> Answer:
-        answer = self._workers.of(runner.candidate.backend).ask(
+        case = runner.case or self.case
+        answer = self._workers.of(runner.process).ask(
             function,
-            self.subject,
+            Subject("descriptor", case.descriptor),
             runner.candidate,
-            self.case,
+            case,
             timeout=timeout,
             words=_WORDS[function],
             **options,
         )
         if answer.state is State.OK and function in _CALLS:
-            self._warm[runner.name] = self._workers.of(runner.candidate.backend).pid
+            self._warm[runner.name] = self._workers.of(runner.process).pid
         if answer.state is State.TIMEOUT:
             after = f"given up after {readable(timeout, 'time')}: {_WORDS[function]}"
             runner.fail(answer.state, f"{after} had not ended")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from . import decision, places, samples
 from .cases import Case
 from .decision import Round
 from .errors import InvalidInput
-from .racing import Race
+from .racing import Race, without
 from .runners import Runner
 from .samples import Sample
 from .units import readable
@@ -24,7 +24,9 @@ from .vocabulary import State
 
 # Only together with the rounds of the same race: what was seen at another time, under another load,
 # says nothing about who was fastest then.
-_OF_A_RACE = ("at_least_s", "call_s", "calls")
+_OF_A_RACE = ("at_least_s", "call_s", "calls", "needs_s", "budget_s")
+_OF_A_ROUND = ("lowest_s", "mean_s", "others_cores")
+SHORTEST, LONGEST = 1e-9, 1e8
 
 
 def file(case: Case, threads: int) -> Path:
@@ -38,20 +40,21 @@ def file(case: Case, threads: int) -> Path:
 class Stored:
     """The samples of a file that fit the runners of a race: same machine, libraries and code."""
 
-    def __init__(self, path: Path, race: Race) -> None:
+    def __init__(self, found: Path | Iterable[Sample], race: Race) -> None:
         self._race = race
-        try:
-            found = list(samples.read(path))
-        except InvalidInput:
-            found = []
+        if isinstance(found, Path):
+            try:
+                found = list(samples.read(found))
+            except InvalidInput:
+                found = []
         same = {runner.name: runner.identity for runner in race.fit}
-        self._fitting = [s for s in found if _identity(s) == same.get(_name(s))]
+        self._fitting = [s for s in found if _identity(s) == same.get(name_of(s))]
 
     def put_in_once(self) -> None:
         """What is measured once, and who was wrong or crashed."""
         runners = {runner.name: runner for runner in self._race.fit}
         for s in self._fitting:
-            runner = runners[_name(s)]
+            runner = runners[name_of(s)]
             if s.value is None:
                 runner.fail(s.state, s.reason)
             elif s.round == 0 and s.measure not in _OF_A_RACE:
@@ -69,8 +72,9 @@ class Stored:
         for session in dict.fromkeys(s.session for s in reversed(self._fitting) if s.round > 0):
             of_session = [s for s in self._fitting if s.session == session]
             calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
-            rounds = _rounds(of_session, 1)
-            if not calls or not rounds:
+            # Who failed in the middle is not in the rounds of those who went on.
+            rounds = [without(r, race.fit) for r in rounds_of(of_session, 1)]
+            if not calls or not rounds or not rounds[0].lowest:
                 continue
             bounds = _bounds(of_session, rounds)
             rounds = decision.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
@@ -91,11 +95,11 @@ class Stored:
                 if not runner.aside:
                     runner.fail(State.TIMEOUT, f"given up after {readable(seconds, 'time')}")
             race.rounds, race.session, race.calls = rounds, session, calls[0]
-            race.confirming = _rounds(of_session, -1)
+            race.confirming = rounds_of(of_session, -1)
             return
 
 
-def _name(sample: Sample) -> str:
+def name_of(sample: Sample) -> str:
     return f"{sample.backend}/{sample.route}"
 
 
@@ -108,28 +112,36 @@ def _bounds(of_session: Sequence[Sample], rounds: Sequence[Round]) -> dict[str, 
     found: dict[str, tuple[str, float]] = {}
     for s in of_session:
         timed = s.value is not None and s.measure in ("at_least_s", "call_s")
-        if timed and _name(s) not in rounds[0].lowest:
-            found[_name(s)] = (s.measure, s.value or 0.0)
+        if timed and name_of(s) not in rounds[0].lowest:
+            found[name_of(s)] = (s.measure, s.value or 0.0)
     return found
 
 
-def _rounds(of_session: Sequence[Sample], first: int) -> list[Round]:
+def rounds_of(
+    of_session: Iterable[Sample], first: int, name: Callable[[Sample], str] = name_of
+) -> list[Round]:
     """Of a session, in order: 1, 2, ..., or those that confirm, -1, -2, ..."""
+    measured: dict[int, dict[str, dict[str, float]]] = {}
+    for s in of_session:
+        if s.measure in _OF_A_ROUND and s.value is not None and _can_be(s.measure, s.value):
+            by_measure = measured.setdefault(s.round, {m: {} for m in _OF_A_ROUND})
+            by_measure[s.measure][name(s)] = s.value
     found: list[Round] = []
-    while True:
-        number = first * (len(found) + 1)
-        by_measure: dict[str, dict[str, float]] = {"lowest_s": {}, "mean_s": {}, "others_cores": {}}
-        for s in of_session:
-            if s.round == number and s.measure in by_measure and s.value is not None:
-                by_measure[s.measure][_name(s)] = s.value
-        lowest, mean, others = by_measure.values()
-        names = [name for name in lowest if name in mean]
+    while (number := first * (len(found) + 1)) in measured:
+        lowest, mean, others = measured[number].values()
+        names = [n for n in lowest if n in mean]
         if not names:
-            return found
+            break
         found.append(
             Round(
-                {name: lowest[name] for name in names},
-                {name: mean[name] for name in names},
+                {n: lowest[n] for n in names},
+                {n: mean[n] for n in names},
                 max(others.values(), default=0.0),
             )
         )
+    return found
+
+
+def _can_be(measure: str, value: float) -> bool:
+    """Files can be damaged: no clock here reads less than a nanosecond, nobody waits for years."""
+    return value >= 0 if measure == "others_cores" else SHORTEST <= value <= LONGEST

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from demopool.errors import DemopoolError
+from demopool.runners import Report
 
 from .output import console, emit, envelope, json_option
 
-SCHEMA = 1
+SCHEMA = 2
+EVERY = 5.0
+"""Seconds between two lines about what is being done, where there is no terminal."""
 
 
 @click.command()
@@ -30,20 +37,43 @@ SCHEMA = 1
     type=click.Path(path_type=Path, exists=True),
     help="asv results or samples, of any machine; can be repeated.  [default: this machine's]",
 )
+@click.option(
+    "--claims",
+    "race_claims",
+    is_flag=True,
+    help="First race what the paper's claims compare, unless that was done here before.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True, max=86400),
+    help="Seconds for the race of one claim, set-up apart.  [default: 60]",
+)
+@click.option("--fresh", is_flag=True, help="Race the claims again.")
 @json_option
-def report(folder: Path, paths: tuple[Path, ...], as_json: bool) -> int:
+def report(
+    folder: Path,
+    paths: tuple[Path, ...],
+    race_claims: bool,
+    budget: float | None,
+    fresh: bool,
+    as_json: bool,
+) -> int:
     """Write report.html, one self-contained page, and its pictures as PNG files.
 
-    It has the recommendations of `demopool choose`, the paper's claims re-measured, time over n and
-    d, the crossover map, time against memory, the history if asv has measured several commits, the
-    support matrix and the machine. Nothing is measured: what is missing is named with the command
-    that measures it.
+    It has the recommendations of `demopool choose` with their intervals and reasons, the paper's
+    claims, time and memory over n, d and the batch, the crossover map, memory and error against
+    time, the history if asv has measured several commits, the support matrix and the machine.
+
+    Only --claims measures candidates: for each claim one race of exactly those it compares. What
+    is missing is named with the command that measures it.
 
     \b
-    demopool choose --descriptor all --case vgg-b1    a good start, 10 minutes
-    demopool report                                   then look at the page
+    demopool choose --descriptor all --case vgg-b1    recommendations
+    demopool report --claims                          the paper's claims, and the page
     demopool report -o out --results mine/results --results yours/results
     """
+    if not race_claims and (budget or fresh):
+        raise click.UsageError("--budget and --fresh are for --claims.")
     try:
         import matplotlib  # noqa: F401
         import pandas  # noqa: F401
@@ -52,14 +82,46 @@ def report(folder: Path, paths: tuple[Path, ...], as_json: bool) -> int:
             f"The report needs {missing.name}, which is not installed: "
             "pip install '.[report]' (in a clone)"
         ) from None
-    from demopool.report import build
+    from demopool.report import build, claim_races, data
 
-    files = build(folder, paths)
+    if race_claims:
+        before = data.gather(paths).claimed
+        with _told() as tell:
+            claim_races.measure(
+                before, budget=budget or claim_races.BUDGET, fresh=fresh, report=tell
+            )
+    built = build(folder, paths)
     if as_json:
-        emit(envelope(SCHEMA, {"files": [str(file) for file in files]}))
-    else:
-        screen = console()
-        screen.print(f"{files[0]}", soft_wrap=True)
-        if len(files) > 1:
-            screen.print(f"and {len(files) - 1} pictures beside it")
+        payload = {
+            "files": [str(file) for file in built.files],
+            "claims": [claim._asdict() for claim in built.claims],
+            "notes": built.notes,
+        }
+        emit(envelope(SCHEMA, payload))
+        return 0
+    screen = console()
+    screen.print(f"{built.files[0]}", soft_wrap=True)
+    if len(built.files) > 1:
+        screen.print(f"and {len(built.files) - 1} pictures beside it")
+    for note in built.notes:
+        screen.print(f"Warning: {note}", soft_wrap=True)
     return 0
+
+
+@contextmanager
+def _told() -> Iterator[Report]:
+    """What is being done: on one line of a terminal, or a line every few seconds without one."""
+    errors = Console(stderr=True, markup=False, highlight=False)
+    if errors.is_terminal:
+        with errors.status("the paper's claims") as status:
+            yield lambda seconds, what: status.update(what)
+        return
+    last = -EVERY
+
+    def tell(seconds: float, what: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            errors.print(what, soft_wrap=True)
+
+    yield tell

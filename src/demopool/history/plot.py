@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,6 @@ from .analysis import Series, Step
 PANELS = 12
 """More in one picture cannot be read; those with steps come first."""
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; then again with other strokes.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STROKES = ("-", "--", ":", "-.")
-_MARKERS = "osD^vP*X"
 _SCALES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
 _WIDTH, _PANEL_HEIGHT, _DOTS_PER_INCH = 9.0, 2.5, 150
 _LABELS = 14
@@ -28,21 +24,15 @@ _CROSS: dict[str, Any] = {"marker": "x", "markersize": 4.5, "linestyle": "none"}
 _HASH = 7
 
 Steps = Mapping[Series, Sequence[Step]]
+_Panels = dict[tuple[Any, ...], list[Series]]
 
 
 def draw(lines: Sequence[Series], order: Sequence[str], found: Steps, file: Path) -> str | None:
     """Write a PNG, whole or not at all; a sentence if it had to leave panels out."""
     figure_class = _figure_class()
-    panels: dict[tuple[Any, ...], list[Series]] = {}
-    # A single value has no history: drawn only where there is nothing else.
-    fewest = 2 if any(len(one.values) > 1 for one in lines) else 1
-    for one in lines:
-        if len(one.values) >= fewest:
-            panels.setdefault(_panel(one), []).append(one)
+    panels, shown = _chosen(lines, found, PANELS)
     if not panels:
         raise InvalidInput(f"{file} is not written: there is no measured value to draw.")
-    chosen = sorted(panels, key=lambda key: -max(_weight(one, found) for one in panels[key]))
-    shown = {key: panels[key] for key in panels if key in chosen[:PANELS]}
     drawn = [one for group in shown.values() for one in group]
     any_failed = any(point.state == "failed" for one in drawn for point in one.points)
     styles = _styles(drawn)
@@ -65,6 +55,32 @@ def draw(lines: Sequence[Series], order: Sequence[str], found: Steps, file: Path
         f"The picture has {len(shown)} of {len(panels)} panels, those with large steps first; "
         "--subject, --measure and --case choose others."
     )
+
+
+def panels(
+    lines: Sequence[Series], order: Sequence[str], found: Steps, *, most: int, width: float
+) -> Iterator[tuple[str, list[str], Any]]:
+    """Every panel as a figure of its own, without a key: its title, the names in it, the figure."""
+    figure_class = _figure_class()
+    for group in _chosen(lines, found, most)[1].values():
+        figure = figure_class(figsize=(width, _PANEL_HEIGHT), dpi=160, layout="constrained")
+        panel = figure.subplots()
+        styles = _styles(group)
+        _draw_panel(panel, group, order, found, styles)
+        panel.set_title("")
+        yield _title(group[0]).replace("\n", ", "), list(styles), figure
+
+
+def _chosen(lines: Sequence[Series], found: Steps, most: int) -> tuple[_Panels, _Panels]:
+    """All panels, and those to show."""
+    panels: _Panels = {}
+    # A single value has no history: drawn only where there is nothing else.
+    fewest = 2 if any(len(one.values) > 1 for one in lines) else 1
+    for one in lines:
+        if len(one.values) >= fewest:
+            panels.setdefault(_panel(one), []).append(one)
+    chosen = sorted(panels, key=lambda key: -max(_weight(one, found) for one in panels[key]))
+    return panels, {key: panels[key] for key in panels if key in chosen[:most]}
 
 
 def _figure_class() -> Any:
@@ -101,9 +117,7 @@ def _styles(lines: Sequence[Series]) -> dict[str, dict[str, Any]]:
     longest = max(len(one.points) for one in lines)
     return {
         name: {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": _STROKES[number // len(_COLOURS) % len(_STROKES)],
-            "marker": _MARKERS[number % len(_MARKERS)],
+            **pictures.look(name).line,
             # Every other one is hollow, so that a line under another can be seen.
             "markerfacecolor": "none" if number % 2 else None,
             "markersize": 3.5 if longest <= 20 else 2.5,

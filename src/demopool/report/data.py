@@ -1,35 +1,100 @@
-"""What is known, as plain facts: a value of one measure of one candidate on one case."""
+"""What is known: races with their answers, and plain facts for the pictures.
+
+Nothing here trusts a file: only regular files of a sane size are opened, and what is in them is
+taken only where it can be what it says. What was set aside is told in a sentence.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
-from demopool import cases, places, results, samples
+from demopool import cases, decision, places, results, samples, sessions, stored
+from demopool.answers import Choice
 from demopool.cases import Case
-from demopool.errors import DemopoolError, InvalidInput
+from demopool.errors import DemopoolError
+from demopool.samples import Sample
 from demopool.vocabulary import DESCRIPTORS
 
+from . import claims
 
-class Fact(NamedTuple):
-    """``machine`` is asv's name, or the key of the fingerprint of what ``choose`` measured.
+MOST_BYTES = 256 * 2**20
+"""Of a file of samples: a race leaves some ten kilobytes."""
 
-    ``source`` says who measured it, and of asv at which commit.
+LARGEST = 10**12
+"""Of a size in a case: what has more was never measured."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.:+-]{1,60}")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+Z-]{1,30}")
+_SIZES = ("batch", "n", "d", "k", "iterations")
+_BROKEN = (ValueError, TypeError, ArithmeticError, RecursionError, OSError, MemoryError)
+_BOUNDS = {
+    "call_s": (stored.SHORTEST, stored.LONGEST),
+    "peak_host_bytes": (0.0, 1e18),
+    "error": (0.0, 1e3),
+}
+
+
+class Origin(NamedTuple):
+    """Who measured, and how: only numbers of one origin stand in one curve.
+
+    machine   asv's name, or the beginning of the fingerprint's key
+    threads   None if unknown
+    source    ``choose``, ``calls``, or asv with the commit
     """
 
     machine: str
+    threads: int | None
+    source: str
+
+    def __str__(self) -> str:
+        count = "" if self.threads is None else f", {self.threads} thread{'s' * (self.threads > 1)}"
+        return f"{self.machine}{count}, {self.source}"
+
+
+class Fact(NamedTuple):
+    """A value of one measure of one candidate on one case, and its interval if it has one."""
+
+    origin: Origin
     backend: str
     route: str
     case: Case
     measure: str
     value: float
-    source: str = "choose"
+    low: float | None = None
+    high: float | None = None
 
     @property
     def candidate(self) -> str:
         return f"{self.backend}/{self.route}"
+
+
+class Job(NamedTuple):
+    """The newest race of a case on a machine with so many threads, and what it says.
+
+    ``load`` is how many cores others used meanwhile; None if it was not written down.
+    """
+
+    origin: Origin
+    fingerprint: str
+    choice: Choice
+    measured_at: str
+    load: float | None = None
+
+
+@dataclass
+class Gathered:
+    """``frame``: asv's results for the history; ``notes``: what was set aside, and why."""
+
+    jobs: list[Job] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    claimed: list[Sample] = field(default_factory=list)
+    frame: Any = None
+    notes: list[str] = field(default_factory=list)
 
 
 def machine_name(fingerprint: str) -> str:
@@ -37,78 +102,144 @@ def machine_name(fingerprint: str) -> str:
     return fingerprint[:8]
 
 
-def gather(paths: tuple[Path, ...]) -> tuple[list[Fact], Any]:
-    """All facts, and the frame of asv's results for the history (None if there are none)."""
-    chosen = places.cache_folder() / "samples"
+def plain(text: str) -> str:
+    """On one line and without what a terminal or a picture would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:300]
+
+
+def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
+    """Everything in these files and folders; without any, what this machine has measured.
+
+    ``here`` is the key of this machine.
+    """
+    found = Gathered()
     try:
-        frame = results.read(list(paths) if paths else None)
-    except DemopoolError:
+        found.frame = results.read(list(paths) if paths else None)
+        found.notes += map(plain, found.frame.attrs["unreadable"])
+        found.facts += _of_asv(found.frame)
+    except DemopoolError as problem:
         if paths:
             raise
-        frame = None
-    facts = list(_of_asv(frame)) if frame is not None else []
-    folders = [path for path in paths if path.is_dir()] if paths else [chosen]
-    lines = [path for path in paths if path.suffix == ".jsonl"]
-    for folder in folders:
-        lines += sorted(folder.rglob("*.jsonl")) if folder.is_dir() else []
-    facts += _of_samples(sample for path in lines for sample in _read(path))
-    return facts, frame
+        found.notes.append(plain(str(problem)))
+    except _BROKEN as problem:
+        found.notes.append(plain(f"asv's results were set aside: {problem}"))
+    rows: list[Sample] = []
+    for path in _sample_files(paths or (places.cache_folder() / "samples",)):
+        rows += _read(path, found.notes)
+    found.claimed = [s for s in rows if s.session.startswith(claims.SESSION)]
+    rest = [s for s in rows if not s.session.startswith(claims.SESSION)]
+    # This machine's come first, in tables and pictures.
+    found.jobs = sorted(_jobs(rest), key=lambda job: job.fingerprint != here)
+    found.facts += _of_jobs(found.jobs)
+    found.facts += _of_calls(rest)
+    return found
 
 
-def _read(path: Path) -> Iterator[samples.Sample]:
+def _sample_files(paths: Iterable[Path]) -> list[Path]:
+    """Regular files only: a pipe would be waited for, and a link may lead anywhere."""
+    found = []
+    for path in paths:
+        if path.is_file() and path.suffix == ".jsonl":
+            found.append(path)
+        for folder, _, names in os.walk(path):
+            inside = (Path(folder) / name for name in names if name.endswith(".jsonl"))
+            found += [file for file in inside if file.is_file() and not file.is_symlink()]
+    return sorted(set(found))
+
+
+def _read(path: Path, notes: list[str]) -> Iterator[Sample]:
     try:
-        yield from samples.read(path)
-    except InvalidInput:
+        if path.stat().st_size > MOST_BYTES:
+            notes.append(plain(f"{path.name} was set aside: it is larger than 256 MiB."))
+            return
+        rows = list(samples.read(path))
+    except (DemopoolError, *_BROKEN) as problem:
+        notes.append(plain(f"{path.name} was set aside: {problem}"))
         return
+    sound = [row for row in rows if _is_sound(row)]
+    if len(sound) < len(rows):
+        count = len(rows) - len(sound)
+        notes.append(plain(f"{path.name}: {count} rows were set aside, they cannot be so."))
+    yield from sound
+
+
+def _is_sound(s: Sample) -> bool:
+    """Whether every field is of its type, and a size one that can be measured."""
+    texts = (s.backend, s.route, s.measure, s.session, s.fingerprint, s.code, s.measured_at)
+    counts = (s.round, s.threads)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
+        and s.threads >= 1
+        and abs(s.round) < LARGEST
+        and (s.value is None or isinstance(s.value, int | float))
+        and all(_NAME.fullmatch(name) for name in (s.backend, s.route, s.measure))
+        and all(not text or _NAME.fullmatch(text) for text in (s.session, s.fingerprint, s.code))
+        and _STAMP.fullmatch(s.measured_at) is not None
+        and all(0 < getattr(s.case, size) < LARGEST for size in _SIZES if size != "iterations")
+        and s.case.iterations < LARGEST
+    )
+
+
+def _is_possible(measure: str, value: Any) -> bool:
+    low, high = _BOUNDS.get(measure, (0.0, float("inf")))
+    return isinstance(value, int | float) and low <= value <= high
 
 
 def _of_asv(frame: Any) -> Iterator[Fact]:
     """Of every cell the newest commit's value; baselines are not candidates."""
     found = frame[(frame.source == "asv") & (frame.state == "ok") & (frame.kind == "descriptor")]
     found = found[found.subject.isin(DESCRIPTORS) & found.case.isin(list(cases.NAMED))]
-    found = found.sort_values("commit_date")
-    what = ["machine", "subject", "candidate", "case", "measure"]
+    found = found[found.measure.isin(list(_BOUNDS))].sort_values("commit_date")
+    what = ["machine", "threads", "subject", "candidate", "case", "measure"]
     for row in found.drop_duplicates(what, keep="last").itertuples():
-        if row.backend == "baseline":
+        names = (str(row.backend), str(row.route))
+        if row.backend == "baseline" or not all(map(_NAME.fullmatch, names)):
+            continue
+        if not _is_possible(row.measure, row.value):
             continue
         case = cases.named(row.case, descriptor=row.subject)
-        source = f"asv, commit {row.commit[:8]}"
-        yield Fact(row.machine, row.backend, row.route, case, row.measure, float(row.value), source)
+        threads = None if row.threads is None or row.threads != row.threads else row.threads
+        threads = int(threads) if isinstance(threads, int) else None
+        source = plain(f"asv, commit {str(row.commit)[:8]}")
+        origin = Origin(plain(str(row.machine))[:40], threads, source)
+        low, high = (
+            float(v) if _is_possible(row.measure, v) and v == v else None
+            for v in (row.low, row.high)
+        )
+        yield Fact(origin, *names, case, row.measure, float(row.value), low, high)
 
 
-def _of_samples(found: Iterable[samples.Sample]) -> Iterator[Fact]:
-    """Of every measure the newest: of a race the median of its rounds' lowest calls, of calls in
-    a row theirs. Races, and codes, are not mixed."""
-    groups: dict[tuple[Any, ...], tuple[tuple[str, str], list[float]]] = {}
+def _jobs(found: Iterable[Sample]) -> Iterator[Job]:
+    """The newest first."""
+    for race in sorted(sessions.rebuilt(found), key=lambda race: race.measured_at, reverse=True):
+        origin = Origin(machine_name(race.fingerprint), race.threads, "choose")
+        yield Job(origin, race.fingerprint, race.choice, race.measured_at, race.load)
+
+
+def _of_jobs(jobs: Iterable[Job]) -> Iterator[Fact]:
+    for job in jobs:
+        for row in job.choice.rows:
+            of = (job.origin, row.backend, row.route, job.choice.case)
+            if row.median_s is not None:
+                yield Fact(*of, "call_s", row.median_s, row.low_s, row.high_s)
+            for measure in ("peak_host_bytes", "error"):
+                value = getattr(row, measure)
+                if value is not None and _is_possible(measure, value):
+                    yield Fact(*of, measure, value)
+
+
+def _of_calls(found: Iterable[Sample]) -> Iterator[Fact]:
+    """Calls in a row, without a race: of every candidate those of its newest code."""
+    groups: dict[tuple[Any, ...], tuple[str, list[float]]] = {}
     for s in found:
-        if s.value is None or s.round < 0:
+        if s.measure != "call_s" or s.round or not _is_possible("call_s", s.value):
             continue
-        timed = s.measure in ("lowest_s", "call_s")
-        measure = "call_s" if timed else s.measure
-        key = (machine_name(s.fingerprint), s.backend, s.route, s.case, measure)
-        run = (s.code, s.session if s.round else "")
-        before = groups.get(key)
-        if before is None or not timed or before[0] != run:
-            groups[key] = (run, [])
-        groups[key][1].append(s.value)
-    for (machine, backend, route, case, measure), (_, values) in groups.items():
-        yield Fact(machine, backend, route, case, measure, median(values))
-
-
-def best(
-    facts: Iterable[Fact], measure: str, case: Case, routes: tuple[str, ...] = ()
-) -> Fact | None:
-    """The lowest value on a case, of these routes only if some are given."""
-    wanted = _sizes(case)
-    fitting = [
-        fact
-        for fact in facts
-        if fact.measure == measure
-        and _sizes(fact.case) == wanted
-        and (not routes or fact.route in routes)
-    ]
-    return min(fitting, key=lambda fact: fact.value, default=None)
-
-
-def _sizes(case: Case) -> tuple[Any, ...]:
-    return case.descriptor, case.batch, case.n, case.d, case.k, case.dtype, case.order
+        origin = Origin(machine_name(s.fingerprint), s.threads, "calls")
+        key = (origin, s.backend, s.route, s.case)
+        if key not in groups or groups[key][0] != s.code:
+            groups[key] = (s.code, [])
+        groups[key][1].append(float(s.value or 0.0))
+    for key, (_, values) in groups.items():
+        low, middle, high = decision.interval(values)
+        yield Fact(*key, "call_s", middle, low, high)

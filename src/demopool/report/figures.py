@@ -1,188 +1,381 @@
-"""The pictures of the report, each only where there is something to show."""
+"""The pictures of the report, each only where there is something to show.
+
+One origin to a picture: what another machine, another number of threads or asv measured is drawn
+in another one. Legends are text beside the picture, so that they wrap where a page is narrow; the
+PNG has its own.
+"""
 
 from __future__ import annotations
 
-import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import log
 from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
 
 from demopool import crossover, history, pictures
-from demopool.crossover import Cell
+from demopool.cases import Case
 from demopool.errors import DemopoolError
 from demopool.history import plot
-from demopool.profiles import Profile
-from demopool.vocabulary import DESCRIPTORS, Verdict
+from demopool.pictures import GRID, INK, SOFT
+from demopool.units import readable
+from demopool.vocabulary import DESCRIPTORS
 
-from .data import Fact
+from .claims import FEWEST as SURE
+from .data import Fact, Gathered, Job, Origin, plain
+
+WIDTH, HEIGHT = 3.7, 2.9
+"""Inches: letters of 8 points can be read where a page is 390 pixels wide."""
+
+CLIPPED = 6.0
+"""Bars longer than so many times the best are cut, and say so."""
+
+MOST_BARS = 14
+
+_FEWEST = 3
+"""Sizes in a curve."""
+
+_HISTORY_PANELS = 8
+_UNITS = {"call_s": "milliseconds a call", "peak_host_bytes": "MB beyond the input"}
+_SCALES = {"call_s": 1e3, "peak_host_bytes": 1e-6, "error": 1.0}
+_WORDS = {"call_s": "time", "peak_host_bytes": "memory"}
 
 
 class Figure(NamedTuple):
-    """``made`` is of Matplotlib, or ``png`` the picture itself."""
+    """``legend`` has a look and words for every candidate; ``made`` is of Matplotlib."""
 
     name: str
     title: str
     says: str
-    made: Any = None
-    png: bytes = b""
+    made: Any
+    legend: tuple[tuple[pictures.Look, str], ...] = ()
+
+    def svg(self) -> str:
+        with _quietly():
+            return pictures.svg(self.made, self.title)
+
+    def png(self) -> bytes:
+        """With the title and the legend that the page has as text."""
+        from matplotlib.lines import Line2D
+
+        with _quietly():
+            if not self.made.get_suptitle():
+                self.made.suptitle(self.title, fontsize=9)
+            if self.legend and not self.made.legends:
+                width, height = self.made.get_size_inches()
+                self.made.set_size_inches(width, height + 0.17 * len(self.legend))
+                handles = [
+                    Line2D([], [], lw=1.4, ms=5, label=words, **own.line)
+                    for own, words in self.legend
+                ]
+                place = {"loc": "outside lower left", "frameon": False, "fontsize": 7}
+                self.made.legend(handles=handles, **place)
+            return pictures.png(self.made)
 
 
-def all_of(facts: Sequence[Fact], profile: Profile, frame: Any) -> Iterator[Figure]:
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """A letter that the font does not have is a box, not a warning."""
+    with pictures.plain_text(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
+def of_job(job: Job) -> Iterator[Figure]:
+    """A bar for every candidate of a race, with its interval."""
+    timed = [row for row in job.choice.rows if row.median_s is not None]
+    rows = timed[:MOST_BARS]
+    if not rows:
+        return
+    with _quietly():
+        scale, unit = _unit(min(row.median_s or 1.0 for row in rows))
+        figure, axes = _panel(0.75 + 0.24 * len(rows))
+        values = [(row.median_s or 0.0) * scale for row in rows]
+        end = min(max(values), CLIPPED * min(values))
+        for y, (row, value) in enumerate(zip(rows, values, strict=True)):
+            look = pictures.look(str(row.candidate))
+            low, high = ((v or 0.0) * scale for v in (row.low_s, row.high_s))
+            axes.barh(y, min(value, end), height=0.62, color=look.colour)
+            if value <= end:
+                shown = [[value - low], [min(high, 1.3 * end) - value]]
+                axes.errorbar(value, y, xerr=shown, color=INK, lw=1, capsize=2.5)
+            told = readable(row.median_s, "time") + (" »" if value > end else "")
+            place = max(min(high, 1.3 * end), value) if value <= end else end
+            offset = {"xytext": (4, 0), "textcoords": "offset points"}
+            axes.annotate(told, (place, y), va="center", fontsize=8, **offset)
+        axes.set_yticks(range(len(rows)), [str(row.candidate) for row in rows], fontsize=8)
+        axes.invert_yaxis()
+        axes.set(xlabel=unit, xlim=(0, end * 1.45))
+        axes.grid(False, axis="y")
+        axes.tick_params(axis="y", length=0)
+    title = f"{_sizes(job.choice.case)}: {_origin(job.origin)}"
+    says = "Median of the rounds' lowest calls with its 95 % interval"
+    fewest = min(row.rounds for row in rows)
+    if fewest < SURE:
+        rounds = "one round has none" if fewest < 2 else f"of {fewest} rounds only their range"
+        says = f"Median of the rounds' lowest calls with its 95 % interval; {rounds}"
+    says += "." if len(rows) == len(timed) else f"; the best {len(rows)} of {len(timed)}."
+    yield Figure(_file_name(job), title, says, figure)
+
+
+def all_of(found: Gathered) -> Iterator[Figure]:
+    """Everything but the bars of the jobs."""
     for descriptor in DESCRIPTORS:
-        of_this = [f for f in facts if f.case.descriptor == descriptor]
-        for over, fixed in (("n", "d"), ("d", "n")):
-            yield from _scaling(of_this, descriptor, over, fixed)
-        yield from _map(profile, descriptor)
-        yield from _pareto(of_this, descriptor)
-    yield from _history(frame)
+        of_this = [f for f in found.facts if f.case.descriptor == descriptor]
+        for over in ("n", "d", "batch"):
+            for measure in _UNITS:
+                yield from _numbered(_scaling(of_this, descriptor, over, measure))
+        yield from _numbered(_maps(found.jobs, descriptor))
+        for measure in ("peak_host_bytes", "error"):
+            yield from _numbered(_against_time(of_this, descriptor, measure))
+    yield from _history(found)
 
 
-def _scaling(facts: Sequence[Fact], descriptor: str, over: str, fixed: str) -> Iterator[Figure]:
-    """Time over n or over d, a line for every candidate, the other size being the commonest."""
-    timed = [f for f in facts if f.measure == "call_s" and f.case.dtype == "float32"]
-    groups: dict[tuple[int, int], list[Fact]] = {}
-    for f in timed:
-        groups.setdefault((f.case.batch, getattr(f.case, fixed)), []).append(f)
-    widest = max(
-        groups.items(), key=lambda item: len({getattr(f.case, over) for f in item[1]}), default=None
-    )
-    if widest is None or len({getattr(f.case, over) for f in widest[1]}) < 3:
-        return
-    (batch, size), chosen = widest
-    figure, axes = _panel()
-    names = sorted({(f.machine, f.candidate) for f in chosen})
-    several = len({machine for machine, _ in names}) > 1
-    for i, (machine, candidate) in enumerate(names):
-        points = sorted(
-            {
-                getattr(f.case, over): f.value
-                for f in chosen
-                if (f.machine, f.candidate) == (machine, candidate)
-            }.items()
-        )
-        label = f"{candidate} ({machine})" if several else candidate
-        style = {"color": pictures.COLOURS[i % len(pictures.COLOURS)], "label": label}
-        dashes = "--" if i >= len(pictures.COLOURS) else "-"
-        axes.plot(*zip(*points, strict=True), marker="o", ms=4, lw=1.5, ls=dashes, **style)
-    axes.set(xlabel=over, ylabel="seconds a call")
-    _logarithmic(axes)
-    _legend(figure, len(names))
-    yield Figure(
-        f"{descriptor}-over-{over}",
-        f"{descriptor}: time over {over}",
-        f"{_images(batch)}, {fixed} = {size}, float32; both axes logarithmic.",
-        figure,
-    )
+def _numbered(figures: Iterator[Figure]) -> Iterator[Figure]:
+    """The first has the plain name; those of other origins a number."""
+    for number, figure in enumerate(figures, start=1):
+        yield figure if number == 1 else figure._replace(name=f"{figure.name}-{number}")
 
 
-def _map(profile: Profile, descriptor: str) -> Iterator[Figure]:
-    decided = [d for d in profile.decided if d.case.descriptor == descriptor]
-    batches = [d.case.batch for d in decided]
-    batch = max(set(batches), key=batches.count, default=0)
-    cells = []
-    for d in decided:
-        if d.case.batch != batch or d.case.dtype != "float32":
-            continue
-        times = {(m.backend, m.route): m.seconds for m in d.candidates}
-        own = times.pop((d.backend, d.route), None)
-        lead = min(times.values()) / own if own and times else None
-        cells.append(Cell(d.case.n, d.case.d, Verdict(d.state), d.backend, d.route, lead))
-    if len({c.n for c in cells}) * len({c.d for c in cells}) < 4:
-        return
-    title = f"{descriptor}: fastest by n and d"
-    says = (
-        f"{batch} image{'s' if batch > 1 else ''}, float32, as measured by choose on this machine."
-    )
-    yield Figure(f"{descriptor}-map", title, says, crossover.draw(cells, title))
-
-
-def _pareto(facts: Sequence[Fact], descriptor: str) -> Iterator[Figure]:
-    """Time against memory of every candidate on the case that most candidates have both of."""
-    points: dict[Any, dict[tuple[str, str], dict[str, float]]] = {}
+def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) -> Iterator[Figure]:
+    """Of every origin and dtype the sweep with most sizes, a line for every candidate."""
+    sweeps: dict[tuple[Origin, str], dict[tuple[Any, ...], list[Fact]]] = {}
     for f in facts:
-        if f.measure in ("call_s", "peak_host_bytes"):
-            of_case = points.setdefault(f.case, {}).setdefault((f.machine, f.candidate), {})
-            of_case[f.measure] = f.value
-    complete = {
-        case: {name: both for name, both in of.items() if len(both) == 2}
-        for case, of in points.items()
-    }
-    case = max(complete, key=lambda c: (len(complete[c]), c.batch * c.n * c.d), default=None)
-    if case is None or len(complete[case]) < 3:
-        return
-    figure, axes = _panel()
-    several = len({machine for machine, _ in complete[case]}) > 1
-    for i, ((machine, candidate), both) in enumerate(sorted(complete[case].items())):
-        x, y = both["call_s"], max(both["peak_host_bytes"], 1.0) / 1e6
-        others = [o for (on, c), o in complete[case].items() if on == machine and c != candidate]
-        beaten = any(
-            o["call_s"] <= both["call_s"] and o["peak_host_bytes"] <= both["peak_host_bytes"]
-            for o in others
+        if f.measure == measure and f.value > 0:
+            of_origin = sweeps.setdefault((f.origin, f.case.dtype), {})
+            of_origin.setdefault(_fixed(f.case, over), []).append(f)
+    for (origin, _), of_origin in sweeps.items():
+        widest = max(of_origin.values(), key=lambda group: len(_at(group, over)))
+        if len(_at(widest, over)) < _FEWEST:
+            continue
+        scale = _SCALES[measure]
+        with _quietly():
+            figure, axes = _panel()
+            legend = []
+            for candidate in sorted({f.candidate for f in widest}):
+                look = pictures.look(candidate)
+                own = sorted(
+                    (f for f in widest if f.candidate == candidate),
+                    key=lambda f: float(getattr(f.case, over)),
+                )
+                x = [float(getattr(f.case, over)) for f in own]
+                y = [f.value * scale for f in own]
+                whiskers = [
+                    [(f.value - _or(f.low, f.value)) * scale for f in own],
+                    [(_or(f.high, f.value) - f.value) * scale for f in own],
+                ]
+                style = {"lw": 1.3, "ms": 4, "elinewidth": 1, "capsize": 2}
+                axes.errorbar(x, y, yerr=np.maximum(whiskers, 0.0), **look.line, **style)
+                slope = fitted_slope(x, y)
+                told = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
+                legend.append((look, f"{candidate}{told}"))
+            axes.set(xlabel=over, ylabel=_UNITS[measure])
+            _logarithmic(axes)
+        case = widest[0].case
+        others = {"n": "n", "d": "d", "batch": "images"}
+        fixed = [f"{word} = {getattr(case, o)}" for o, word in others.items() if o != over]
+        if descriptor.startswith("sketched-"):
+            fixed.append(f"k = {case.k}")
+        yield Figure(
+            f"{descriptor}-{'' if measure == 'call_s' else 'memory-'}over-{over}",
+            f"{descriptor}: {_WORDS[measure]} over {over}",
+            f"{', '.join(fixed)}, {case.dtype}; {_origin(origin)}. Slopes are least squares "
+            "through all points of a line, both axes logarithmic; whiskers are intervals.",
+            figure,
+            tuple(legend),
         )
-        colour = pictures.COLOURS[i % len(pictures.COLOURS)]
-        face = "none" if beaten else colour
-        label = f"{candidate} ({machine})" if several else candidate
-        axes.plot([x], [y], "o", ms=9, color=colour, markerfacecolor=face, label=label, ls="")
-    axes.set(xlabel="seconds a call", ylabel="MB beyond the input")
-    _logarithmic(axes)
-    _legend(figure, len(complete[case]))
-    yield Figure(
-        f"{descriptor}-pareto",
-        f"{descriptor}: time against memory",
-        f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}. Filled: nothing is both faster and "
-        "leaner.",
-        figure,
-    )
 
 
-def _history(frame: Any) -> Iterator[Figure]:
+def fitted_slope(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """The exponent s of y ~ x^s by least squares of logarithms; None of fewer than three sizes."""
+    if len(set(x)) < _FEWEST:
+        return None
+    logs = np.log(np.asarray(x)) - np.mean(np.log(x))
+    return float(logs @ np.log(y) / (logs @ logs))
+
+
+def _maps(jobs: Sequence[Job], descriptor: str) -> Iterator[Figure]:
+    """Where the winner changes: of every origin and dtype the batch with most cells."""
+    grids: dict[tuple[Origin, str], dict[tuple[Any, ...], list[Job]]] = {}
+    for job in jobs:
+        case = job.choice.case
+        if case.descriptor == descriptor and job.choice.backend is not None:
+            fixed = tuple(v for k, v in sorted(asdict(case).items()) if k not in ("n", "d"))
+            grids.setdefault((job.origin, case.dtype), {}).setdefault(fixed, []).append(job)
+    for (origin, dtype), of_origin in grids.items():
+        widest = max(of_origin.values(), key=len)
+        cells = [crossover.cell(job.choice) for job in widest]
+        ns, ds = {cell.n for cell in cells}, {cell.d for cell in cells}
+        if len(ns) < 2 or len(ds) < 2:
+            continue
+        with _quietly():
+            figure = crossover.draw(cells, "", size=(WIDTH, 1.0 + 0.5 * len(ns)))
+        names = sorted({cell.name for cell in cells})
+        looks = [pictures.look(name)._replace(marker="s", stroke="") for name in names]
+        images = widest[0].choice.case.batch
+        yield Figure(
+            f"{descriptor}-map",
+            f"{descriptor}: fastest by n and d",
+            f"{_images(images)}, {dtype}; {_origin(origin)}. 1.3x: so many times faster than the "
+            "next; =: a tie, recommended; ?: probably.",
+            figure,
+            tuple(zip(looks, names, strict=True)),
+        )
+
+
+def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Iterator[Figure]:
+    """Memory, or the error, against the time of every candidate on the job that has most."""
+    points: dict[tuple[Origin, Case], dict[str, dict[str, Fact]]] = {}
+    for f in facts:
+        if f.measure in ("call_s", measure) and f.value > 0:
+            both = points.setdefault((f.origin, f.case), {}).setdefault(f.candidate, {})
+            both[f.measure] = f
+    chosen: dict[Origin, tuple[Case, dict[str, dict[str, Fact]]]] = {}
+    for (origin, case), of in points.items():
+        complete = {name: both for name, both in of.items() if len(both) == 2}
+        size = (len(complete), case.batch * case.n * case.d)
+        before = chosen.get(origin)
+        if len(complete) >= _FEWEST and (
+            before is None or size > (len(before[1]), before[0].batch * before[0].n * before[0].d)
+        ):
+            chosen[origin] = (case, complete)
+    scale, unit = _SCALES[measure], _UNITS.get(measure, "relative error")
+    for origin, (case, complete) in chosen.items():
+        with _quietly():
+            figure, axes = _panel()
+            legend = []
+            for name, both in sorted(complete.items()):
+                time, other = both["call_s"], both[measure]
+                beaten = any(
+                    o["call_s"].value <= time.value and o[measure].value <= other.value
+                    for n, o in complete.items()
+                    if n != name
+                )
+                look = pictures.look(name)
+                face = "none" if beaten else look.colour
+                seconds = _SCALES["call_s"]
+                whiskers = [
+                    [max(time.value - _or(time.low, time.value), 0.0) * seconds],
+                    [max(_or(time.high, time.value) - time.value, 0.0) * seconds],
+                ]
+                style = {"ms": 7, "markerfacecolor": face, "elinewidth": 1, "capsize": 2}
+                line = {**look.line, "linestyle": "none"}
+                place = ([time.value * seconds], [other.value * scale])
+                axes.errorbar(*place, xerr=whiskers, **line, **style)
+                legend.append((look._replace(stroke=""), name))
+            axes.set(xlabel=_UNITS["call_s"], ylabel=unit)
+            _logarithmic(axes)
+        what = "memory" if measure != "error" else "error"
+        better = "leaner" if measure != "error" else "more accurate"
+        yield Figure(
+            f"{descriptor}-{'pareto' if measure != 'error' else 'error'}",
+            f"{descriptor}: {what} against time",
+            f"{_sizes(case)}; {_origin(origin)}. Filled: nothing is both faster and {better}.",
+            figure,
+            tuple(legend),
+        )
+
+
+def _history(found: Gathered) -> Iterator[Figure]:
+    """A picture per panel of ``demopool history``, those with large steps first."""
+    frame = found.frame
     if frame is None or frame.commit.nunique() < 2:
         return
     frame = frame[frame.commit.notna()]
-    lines = [one for one in history.series(frame) if one.quantity == "time"]
-    found = {one: history.steps(one) for one in lines}
-    order = history.commits(frame)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "history.png"
-        try:
-            plot.draw(lines, order, found, path)
-        except DemopoolError:
-            return
+    try:
+        lines = [one for one in history.series(frame) if one.quantity == "time"]
+        steps = {one: history.steps(one) for one in lines}
+        order = history.commits(frame)
+        with _quietly():
+            drawn = list(plot.panels(lines, order, steps, most=_HISTORY_PANELS, width=WIDTH))
+    except (DemopoolError, ValueError, TypeError, ArithmeticError, RecursionError) as problem:
+        found.notes.append(plain(f"The history was not drawn: {problem}"))
+        return
+    for number, (title, names, figure) in enumerate(drawn, start=1):
         yield Figure(
-            "history",
-            "Time over commits",
+            "history" if number == 1 else f"history-{number}",
+            plain(title),
             f"{len(order)} commits, as asv measured them; demopool history has the steps.",
-            png=path.read_bytes(),
+            figure,
+            tuple((pictures.look(name), plain(name)) for name in names),
         )
+
+
+def _at(group: Sequence[Fact], over: str) -> set[int]:
+    """The sizes that the candidate with most of them has."""
+    sizes: dict[str, set[int]] = {}
+    for f in group:
+        sizes.setdefault(f.candidate, set()).add(getattr(f.case, over))
+    return max(sizes.values(), key=len)
+
+
+def _fixed(case: Case, over: str) -> tuple[Any, ...]:
+    """All that must be the same in a curve."""
+    fields = asdict(case)
+    if not case.descriptor.startswith("sketched-"):
+        del fields["k"]
+    return tuple(value for name, value in fields.items() if name != over)
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
+
+
+def _file_name(job: Job) -> str:
+    """Tells the sizes; the digest tells apart what they leave out."""
+    case, origin = job.choice.case, job.origin
+    digest = crc32(repr((job.fingerprint, origin, case)).encode())
+    sizes = f"b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-t{origin.threads}"
+    return f"job-{case.descriptor}-{sizes}-{digest:08x}"
 
 
 def _images(count: int) -> str:
     return "one image" if count == 1 else f"{count} images"
 
 
-def _panel() -> tuple[Any, Any]:
+def _sizes(case: Case) -> str:
+    k = f", k={case.k}" if case.descriptor.startswith("sketched-") else ""
+    return f"{case.descriptor} of {case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}"
+
+
+def _origin(origin: Origin) -> str:
+    return f"machine {origin}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    told = readable(seconds, "time").rpartition(" ")[2]
+    return {"s": (1.0, "seconds"), "ms": (1e3, "milliseconds")}.get(told, (1e6, "microseconds"))
+
+
+def _panel(height: float = HEIGHT) -> tuple[Any, Any]:
     from matplotlib.figure import Figure as Drawing
 
-    figure = Drawing(figsize=(7.2, 4.6), layout="constrained", dpi=110)
+    figure = Drawing(figsize=(WIDTH, height), layout="constrained", dpi=160)
     axes = figure.add_subplot()
-    axes.grid(True, which="major", color="0.9")
+    axes.grid(True, which="major", color=GRID, lw=0.7)
+    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(SOFT)
+    axes.tick_params(labelsize=8)
+    axes.xaxis.label.set_fontsize(8)
+    axes.yaxis.label.set_fontsize(8)
     return figure, axes
 
 
 def _logarithmic(axes: Any) -> None:
     """Plain numbers at the ticks; between powers of ten only where there are few of those."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
     for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         set_scale("log")
         low, high = axis.get_view_interval()
-        axis.set_major_locator(LogLocator(subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0)))
-        axis.set_major_formatter(plain)
-        axis.set_minor_formatter(NullFormatter())
-
-
-def _legend(figure: Any, count: int) -> None:
-    columns = 2 if count <= 12 else 3
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+        decades = log(high / low, 10)
+        subs = (1.0,) if decades > 2 else (1.0, 2.0, 5.0)
+        locator = LogLocator(subs=subs, numticks=8) if decades > 0.8 else MaxNLocator(nbins=4)
+        axis.set_major_locator(locator)
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

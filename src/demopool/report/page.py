@@ -1,8 +1,9 @@
-"""The page: plain HTML, one style sheet inside it, pictures inside it, no script, no network."""
+"""The page: HTML, its style, its pictures and a few lines of script in one file; no network."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -11,187 +12,343 @@ from importlib.resources import files as resources
 from typing import Any
 
 from demopool import capabilities, registry
+from demopool.answers import Choice, Row
+from demopool.cases import Case
 from demopool.measurement import fingerprint
 from demopool.profiles import Decided, Profile
 from demopool.units import readable
 
-from .claims import Judged
-from .data import Fact
+from .claims import FEWEST, Judged
+from .data import Gathered, Job
 from .figures import Figure
+from .html import Cell, bullets, paragraph, picture, table
+from .reasons import Limit
+
+OPEN_JOBS = 24
+"""Shown with their bars at once; more are behind a line to click."""
 
 HOW = (
     "Times are of whole calls, from features to the normalised descriptor, checks included, after "
-    "a warm-up; those of choose are the median over rounds of the lowest call in a round, those of "
-    "asv its median. Memory is the peak above what was held before the call, in a run of its own. "
-    "The error is against the float64 reference. Each backend runs in a process of its own."
+    "a warm-up. Those of choose are the median over rounds of the lowest call in a round, with the "
+    "95 % interval that order statistics give a median; a ratio is taken round by round, because "
+    "whatever slows the machine slows all who take turns in that round. Those of asv are its "
+    "median. Memory is the peak above what was held before the call, in a run of its own. The "
+    "error is against the float64 reference. Each backend runs in a process of its own."
+)
+_CLAIMS = (
+    'Of "Second-order Democratic Aggregation" (Lin, Maji, Koniusz, 2018). Each is one race of its '
+    "own candidates, best against best, all taking turns; yes and no need the whole 95 % interval "
+    "on one side of the limit. On hardware and with implementations that are not the paper's: a "
+    "claim that does not hold here was not necessarily wrong there."
 )
 
 
 def render(
-    facts: Sequence[Fact],
+    found: Gathered,
     profile: Profile,
+    key: str,
     claims: Sequence[Judged],
-    figures: Sequence[tuple[Figure, bytes]],
+    jobs: Sequence[tuple[Job, str, Sequence[Figure]]],
+    figures: Sequence[Figure],
+    limits: Sequence[Limit] = (),
 ) -> str:
-    machine = fingerprint.machine()
+    """``key`` is this machine's; ``jobs`` are with the reason and the bars."""
+    facts = fingerprint.fingerprint()
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    style = resources("demopool.report").joinpath("style.css").read_text()
-    name = f"{machine['processor']}, {machine['cores']} cores"
-    gpu = machine["gpu"]
-    if gpu:
-        name += ", " + ", ".join(gpu)
+    inside = resources("demopool.report")
+    style = inside.joinpath("style.css").read_text(encoding="utf-8")
+    script = inside.joinpath("script.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         # Whatever is not inside the page, a browser refuses and complains about.
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "img-src data:; style-src 'unsafe-inline'\">",
+        f"img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<link rel="icon" href="data:,">',
         "<title>demopool report</title>",
         f"<style>{style}</style></head><body>",
         "<h1>Which second-order pooling should run here?</h1>",
-        f'<p class="soft">{escape(name)}; demopool {escape(version("demopool"))}, {made}</p>',
-        "<h2>Recommendation</h2>",
-        *_recommendation(profile),
-        "<h2>The paper's claims on this machine</h2>",
+        paragraph(f"{_machine(facts)}; demopool {version('demopool')}, {made}", "soft"),
+        '<h2 id="use">Recommendation</h2>',
+        *_recommendation(profile, found.jobs, key),
+        bullets(found.notes, "warnings"),
+        '<h2 id="claims">The paper\'s claims on this machine</h2>',
         *_claims(claims),
+        *_jobs(jobs, key, limits),
         *_pictures(figures),
-        *_measured(facts),
+        *_measured(found),
         "<h2>What is supported</h2>",
         *_support(),
         "<h2>Machine and software</h2>",
-        *_fingerprint(),
+        *_fingerprint(facts, key),
         "<h2>How it was measured</h2>",
-        f"<p>{escape(HOW)}</p>",
+        paragraph(HOW),
+        f"<script>{script}</script>",
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _recommendation(profile: Profile) -> Iterable[str]:
-    if not profile.decided:
+def sizes(case: Case) -> str:
+    k = f", k={case.k}" if case.descriptor.startswith("sketched-") else ""
+    on = "" if case.data == "host" else f", data on the {case.data}"
+    return f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}{on}"
+
+
+def span(
+    low: float | None, middle: float | None, high: float | None, rounds: int | None = None
+) -> str:
+    """A time with its interval."""
+    if middle is None:
+        return "-"
+    if low is None or high is None:
+        return readable(middle, "time")
+    between = f"{readable(low, 'time')} to {readable(high, 'time')}"
+    return f"{readable(middle, 'time')} ({few(rounds, between)})"
+
+
+def time_of(row: Row) -> str:
+    return span(row.low_s, row.median_s, row.high_s, row.rounds)
+
+
+def few(rounds: int | None, between: str) -> str:
+    """So few rounds have a range, but no 95 % interval; one has not even that."""
+    if rounds is None or rounds >= FEWEST:
+        return between
+    return f"{rounds} rounds: {between}" if rounds > 1 else "1 round"
+
+
+def ratio(row: Row | None) -> str:
+    """To the best, as ``choose`` prints it, with its interval."""
+    if row is None or row.ratio is None:
+        return "-"
+    if row.ratio_low is None or row.ratio_high is None:
+        return f"{row.ratio:.2f}x"
+    between = f"{row.ratio_low:.2f} to {row.ratio_high:.2f}"
+    return f"{row.ratio:.2f}x ({few(row.rounds, between)})"
+
+
+def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
+    """The recommended row, and the one of the others with the lowest ratio."""
+    timed = [row for row in choice.rows if row.median_s is not None]
+    own = next((r for r in timed if (r.backend, r.route) == (choice.backend, choice.route)), None)
+    others = [row for row in timed if row is not own and row.ratio is not None]
+    return own, min(others, key=lambda row: row.ratio or 0.0, default=None)
+
+
+def _recommendation(profile: Profile, jobs: Sequence[Job], key: str) -> Iterable[str]:
+    here = [job for job in jobs if job.fingerprint == key]
+    known = {(job.choice.case, job.choice.threads) for job in here}
+    alone = [d for d in reversed(profile.decided) if (d.case, d.threads) not in known]
+    if not jobs and not alone:
         yield "<p>Nothing was measured here yet. <code>demopool choose</code> does it.</p>"
         return
-    rows = [_decided(answer) for answer in reversed(profile.decided)]
-    yield _table(
-        ("job", "use", "verdict", "time", "next takes", "threads", "measured"), rows, (3, 4, 5)
+    others = [job for job in jobs if job.fingerprint != key]
+    headings = [
+        "job",
+        "use",
+        "verdict",
+        "time (95 %)",
+        "next takes (95 %)",
+        "rounds",
+        "others used",
+    ]
+    headings += ["threads", "measured"]
+    if others:
+        headings.append("machine")
+    rows = [_recommended(job, bool(others)) for job in (*here, *others)]
+    rows += [_decided(answer, bool(others)) for answer in alone]
+    yield table(headings, rows, numbers=(5, 7))
+    yield paragraph(
+        "Fastest: at least 3 % faster than every other; tie: all within 5 % of the best, and less "
+        "memory or fewer dependencies decide; unknown: not told apart, the present best is shown.",
+        "note",
     )
 
 
-def _decided(answer: Decided) -> tuple[str, ...]:
-    case = answer.case
+def _recommended(job: Job, named: bool) -> list[Cell | str]:
+    choice = job.choice
+    own, following = best_and_next(choice)
+    row: list[Cell | str] = [
+        f"{choice.case.descriptor}, {sizes(choice.case)}",
+        f"{choice.backend}, {choice.route}" if choice.backend else "-",
+        str(choice.state),
+        Cell(time_of(own) if own else "-", own.median_s if own else None),
+        Cell(ratio(following), following.ratio if following else None),
+        str(choice.rounds),
+        load(job),
+        str(choice.threads),
+        job.measured_at[:16].replace("T", " "),
+    ]
+    return [*row, job.origin.machine] if named else row
+
+
+def load(job: Job) -> str:
+    """What others took of the machine meanwhile, if it was written down."""
+    return "not recorded" if job.load is None else f"{job.load:.1f} cores"
+
+
+def _decided(answer: Decided, named: bool) -> list[Cell | str]:
+    """From the profile alone: its samples are gone, and with them the interval."""
     times = {(m.backend, m.route): m.seconds for m in answer.candidates}
     own = times.pop((answer.backend, answer.route), None)
-    following = min(times.values(), default=None)
-    ahead = f"{following / own:.2f}x" if own and following else "-"
-    sizes = f"{case.batch} x n={case.n} x d={case.d} {case.dtype}"
-    if case.descriptor.startswith("sketched-"):
-        sizes += f" k={case.k}"
-    return (
-        f"{case.descriptor}, {sizes}",
+    row: list[Cell | str] = [
+        f"{answer.case.descriptor}, {sizes(answer.case)}",
         f"{answer.backend}, {answer.route}",
         answer.state,
-        readable(own, "time"),
-        ahead,
+        Cell(f"{readable(own, 'time')} (samples are gone)", own),
+        *("-", "-", "-"),
         str(answer.threads),
-        answer.measured_at[:10],
-    )
+        answer.measured_at[:16].replace("T", " "),
+    ]
+    return [*row, "this"] if named else row
 
 
 def _claims(claims: Sequence[Judged]) -> Iterable[str]:
-    yield '<div class="wide"><table><tr><th>claim</th><th>here</th><th>holds</th></tr>'
-    for claim in claims:
-        word, kind = {True: ("yes", "holds"), False: ("no", "fails"), None: ("-", "soft")}[
-            claim.holds
-        ]
-        yield (
-            f"<tr><td>{escape(claim.claim)}</td><td>{escape(claim.here)}</td>"
-            f'<td class="{kind}">{word}</td></tr>'
+    words = {True: ("yes", "holds"), False: ("no", "fails"), None: ("cannot be said", "soft")}
+    rows = [
+        (
+            claim.claim,
+            claim.reading,
+            claim.here,
+            Cell(words[claim.holds][0], None, words[claim.holds][1]),
         )
-    yield "</table></div>"
-    yield (
-        '<p class="note">Of "Second-order Democratic Aggregation" (Lin, Maji, Koniusz, 2018). Best '
-        "implementation against best implementation, on hardware that is not the paper's: a claim "
-        "that does not hold here was not necessarily wrong there.</p>"
-    )
+        for claim in claims
+    ]
+    yield table(("claim", "read as", "here", "holds"), rows, sortable=False)
+    yield paragraph(_CLAIMS, "note")
 
 
-def _pictures(figures: Sequence[tuple[Figure, bytes]]) -> Iterable[str]:
+def _jobs(
+    jobs: Sequence[tuple[Job, str, Sequence[Figure]]], key: str, limits: Sequence[Limit]
+) -> Iterable[str]:
+    if not jobs:
+        return
+    yield '<h2 id="jobs">Every job</h2>'
+    if limits:
+        told = "; ".join(map(str, limits))
+        yield paragraph(f"The limit is what this machine reached just now: {told}.", "note")
+    cards = [_card(job, why, bars, key) for job, why, bars in jobs]
+    yield f'<div class="grid">{"".join(cards[:OPEN_JOBS])}</div>'
+    if cards[OPEN_JOBS:]:
+        yield f"<details><summary>{len(cards) - OPEN_JOBS} more jobs</summary>"
+        yield f'<div class="grid">{"".join(cards[OPEN_JOBS:])}</div></details>'
+
+
+def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
+    choice = job.choice
+    foreign = "" if job.fingerprint == key else f", on {job.origin.machine}"
+    threads = f"{choice.threads} thread{'s' * (choice.threads > 1)}"
+    rows: list[Sequence[Cell | str]] = [
+        (
+            str(row.candidate),
+            Cell(time_of(row), row.median_s),
+            Cell(ratio(row), row.ratio),
+            str(row.rounds),
+            Cell(readable(row.first_call_s, "time"), row.first_call_s),
+            Cell(readable(row.peak_host_bytes, "memory"), row.peak_host_bytes),
+            Cell(readable(row.error, "error"), row.error),
+            str(row.verdict or row.state),
+        )
+        for row in choice.rows
+        if row.median_s is not None
+    ]
+    headings = ("candidate", "median (95 %)", "x best (95 %)", "rounds", "first call", "memory")
+    rounds = f"{choice.rounds} round{'s' * (choice.rounds != 1)}"
+    when = f"{job.measured_at[:10]}{foreign}"
+    facts = f"{rounds}, {threads}; others used: {load(job)}; {when}."
+    parts = [
+        f'<section class="card"><h3>{escape(choice.case.descriptor)}</h3>',
+        paragraph(sizes(choice.case), "soft"),
+        paragraph(choice.sentence, "answer"),
+        paragraph(why) if why else "",
+        *(picture(figure, heading=False) for figure in bars),
+        paragraph(facts, "note"),
+        bullets(choice.warnings, "warnings"),
+        f"<details><summary>all {len(rows)} candidates</summary>",
+        table((*headings, "error", "verdict"), rows, numbers=(3, 4, 5, 6)),
+        "</details></section>",
+    ]
+    return "".join(parts)
+
+
+def _pictures(figures: Sequence[Figure]) -> Iterable[str]:
     if figures:
-        yield "<h2>Time, memory and where the winner changes</h2>"
-    for figure, png in figures:
-        encoded = base64.b64encode(png).decode()
-        yield (
-            f'<figure><img alt="{escape(figure.title)}" src="data:image/png;base64,{encoded}">'
-            f"<figcaption>{escape(figure.title)}. {escape(figure.says)}</figcaption></figure>"
-        )
+        yield '<h2 id="pictures">Time, memory and error, and where the winner changes</h2>'
+        yield f'<div class="grid">{"".join(picture(figure) for figure in figures)}</div>'
 
 
-def _measured(facts: Sequence[Fact]) -> Iterable[str]:
-    """Every time, machine beside machine."""
-    timed = [fact for fact in facts if fact.measure == "call_s"]
+def _measured(found: Gathered) -> Iterable[str]:
+    """Every time; an origin to a row, so that nothing is set beside what it cannot be."""
+    timed = [fact for fact in found.facts if fact.measure == "call_s"]
     if not timed:
         return
-    machines = sorted({fact.machine for fact in timed})
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for fact in timed:
-        case = fact.case
-        job = f"{case.descriptor}, {case.batch} x n={case.n} x d={case.d} {case.dtype}"
-        rows.setdefault((job, fact.candidate), {})[fact.machine] = fact.value
-    yield f"<details><summary>All {len(rows)} measured times</summary>"
-    cells = [
-        (job, candidate, *(readable(of.get(machine), "time") for machine in machines))
-        for (job, candidate), of in sorted(rows.items())
+    rows: list[Sequence[Cell | str]] = [
+        (
+            fact.case.descriptor,
+            sizes(fact.case),
+            fact.candidate,
+            Cell(span(fact.low, fact.value, fact.high), fact.value),
+            str(fact.origin),
+        )
+        for fact in sorted(timed, key=lambda f: (f.case.descriptor, sizes(f.case), f.value))
     ]
-    numbers = tuple(range(2, 2 + len(machines)))
-    yield _table(("job", "candidate", *machines), cells, numbers)
+    yield f"<details><summary>All {len(rows)} measured times</summary>"
+    yield table(("descriptor", "sizes", "candidate", "time", "measured by"), rows)
     yield "</details>"
 
 
 def _support() -> Iterable[str]:
     names = registry.names()
     states = [(name, registry.probe(name)) for name in names]
-    rows = [(name, str(found.state), found.device or found.reason) for name, found in states]
-    yield _table(("backend", "here", "device, or why not"), rows)
-    table = capabilities.table(names)
+    rows = [(name, str(probe.state), probe.device or probe.reason) for name, probe in states]
+    yield table(("backend", "here", "device, or why not"), rows, sortable=False)
     lines: dict[tuple[str, str, str], dict[str, str]] = {}
-    for row in table:
-        key = (row.operation, row.route, str(row.order))
+    for row in capabilities.table(names):
         told = " ".join(row.dtypes) if row.state == "ok" else row.reason
-        lines.setdefault(key, {})[row.backend] = told
+        lines.setdefault((row.operation, row.route, str(row.order)), {})[row.backend] = told
     yield "<details><summary>Every operation and route, with the reason for every hole</summary>"
     cells = [(*key, *(of.get(name, "-") for name in names)) for key, of in lines.items()]
-    yield _table(("operation", "route", "order", *names), cells)
+    yield table(("operation", "route", "order", *names), cells)
     yield "</details>"
 
 
-def _fingerprint() -> Iterable[str]:
-    found = fingerprint.fingerprint()
-    yield f"<p>Key <code>{fingerprint.key(found)}</code></p>"
-    rows = [(escape_key, _plain(value)) for escape_key, value in found.items()]
-    yield _table(("", ""), rows)
+def _machine(facts: dict[str, Any]) -> str:
+    gpus = "".join(f", {gpu['name']}" for gpu in facts["gpus"])
+    cores = facts["cpu"]["usable_cores"]
+    return f"{facts['cpu']['name']}, {cores} core{'s' * (cores > 1)}{gpus}"
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{k}: {_plain(v)}" for k, v in value.items() if v is not None) or "-"
-    if isinstance(value, list | tuple):
-        return " | ".join(_plain(v) for v in value) or "-"
-    return "-" if value is None else str(value)
-
-
-def _table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()
-) -> str:
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    body = []
-    for row in rows:
-        cells = (
-            f'<td class="number">{escape(cell)}</td>'
-            if i in numbers
-            else f"<td>{escape(cell)}</td>"
-            for i, cell in enumerate(row)
-        )
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
+def _fingerprint(facts: dict[str, Any], key: str) -> Iterable[str]:
+    """What a colleague asks first."""
+    cpu, memory, frequency = facts["cpu"], facts["memory"], facts["frequency"]
+    caches = [
+        f"L{c['level']} {(c['type'] or '').lower()} {readable(c['size_bytes'], 'memory')}"
+        for c in cpu["caches"] or ()
+        if c["size_bytes"]
+    ]
+    held = memory["limit_bytes"] or memory["total_bytes"]
+    blas = [f"{b['name']} {b['version']} ({b['package'] or 'system'})" for b in facts["blas"]]
+    told = {
+        "key": key,
+        "processor": cpu["name"],
+        "cores": f"{cpu['usable_cores']} usable, {cpu['physical_cores'] or '?'} physical",
+        "caches": ", ".join(caches),
+        "memory": readable(held, "memory"),
+        "GPU": ", ".join(gpu["name"] for gpu in facts["gpus"]) or "none",
+        "clock": ", ".join(
+            f"{name} {frequency[name]}" for name in ("governor", "max_mhz") if frequency[name]
+        ),
+        "system": f"{facts['system']} {facts['kernel']}, Python {facts['python']}",
+        "BLAS": ", ".join(blas),
+        "libraries": ", ".join(f"{n} {v}" for n, v in facts["libraries"].items()),
+        "load now": ", ".join(f"{value:g}" for value in facts["load_average"] or ()),
+    }
+    cells = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>"
+        for name, text in told.items()
+        if text
+    )
+    yield f'<table class="facts">{cells}</table>'
