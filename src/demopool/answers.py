@@ -181,11 +181,11 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
     own = [r for r in race.rounds if name in r.lowest]
     if not own and runner.is_right:
         # No round of it was finished; the call that was timed is still known.
-        seconds = runner.once.get("call_s")
         row = replace(
             row, verdict=Verdict.UNKNOWN, reason="the budget ended before its first round"
         )
-        return replace(row, median_s=seconds, low_s=seconds, high_s=seconds)
+        timed = runner.once.get("call_s")
+        return replace(row, median_s=timed, low_s=timed, high_s=timed)
     if runner.state is not State.OK or not own:
         return row
     low, middle, high = decision.interval([r.lowest[name] for r in own])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from . import auto, trials
+from . import estimates, trials
 from .budget import QUALIFYING, SOON
 from .candidates import Candidate, Limits, Subject, limits_here, outside_domain, predicted_seconds
 from .candidates import too_much as too_much_for
@@ -40,7 +40,7 @@ def runners(
     machine = fingerprint.key(fingerprint.fingerprint())
     found = []
     for candidate in candidates:
-        prices = auto.prices(candidate.backend, case.dtype)
+        prices = estimates.prices(candidate.backend, case.dtype)
         runner = Runner(candidate, predicted_seconds(subject, candidate, case, prices))
         runner.identity = {"fingerprint": machine, "code": code_key(candidate.backend)}
         limits = limits_here(candidate.backend)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import auto, decision
+from . import decision, estimates
 from .answers import Choice, answer
 from .budget import Budget
 from .candidates import Candidate, Subject, predicted_seconds
@@ -83,7 +83,7 @@ def _runners(case: Case, of_session: Sequence[Sample]) -> Iterator[Runner]:
     for name, last in newest.items():
         candidate = Candidate.parse(name)
         try:
-            prices = auto.prices(candidate.backend, case.dtype)
+            prices = estimates.prices(candidate.backend, case.dtype)
             predicted = predicted_seconds(subject, candidate, case, prices)
         except (DemopoolError, KeyError, ArithmeticError):
             continue  # a route, or a backend, that this version has never heard of
