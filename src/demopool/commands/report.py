@@ -68,8 +68,8 @@ def report(
     is missing is named with the command that measures it.
 
     \b
-    demopool choose --descriptor all --case vgg-b1    recommendations
-    demopool report --claims                          the paper's claims, and the page
+    demopool choose --descriptor all --case vgg-b1  recommendations
+    demopool report --claims                        the paper's claims; the page
     demopool report -o out --results mine/results --results yours/results
     """
     if not race_claims and (budget or fresh):
