@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import lru_cache
-from math import frexp, inf, ldexp
+from math import floor, frexp, inf, ldexp
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,15 @@ def in_two_parts(power: Fraction, dtype: Any) -> tuple[float, float]:
 
 
 def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
-    """weights(X) = factor * weights(c X)."""
+    """weights(X) = factor * weights(c X), c a power of two.
+
+    The exponent is not rounded: for features far from 1 that alone would be seen.
+    """
     power = weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    exponent = power * (frexp(c)[1] - 1)
+    whole = floor(exponent)
     try:
-        return float(c ** float(power))
+        return ldexp(2.0 ** float(exponent - whole), whole)
     except OverflowError:
         return inf
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
+from demopool.implementations.shared import scaling
 from torch import Tensor
 
 from demopool.errors import Unsupported
@@ -116,8 +118,16 @@ class Sinkhorn(torch.autograd.Function):
 
 def _back(c: Tensor, gamma: float, tau: float, iterations: int, order: int) -> Tensor:
     """From the weights of c X to those of X, ``(images, 1)``."""
-    exponent = order * (1.0 - gamma) * (1.0 - (1.0 - 2.0 * tau) ** iterations)
-    return torch.pow(c.squeeze(-1), exponent)
+    # In float64: for features far from 1 the rounding of the exponent alone would be seen.
+    first, rest = _exponent(gamma, tau, iterations, order)
+    wide = c.squeeze(-1).double()
+    return (torch.pow(wide, first) * torch.pow(wide, rest)).to(c.dtype)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _exponent(gamma: float, tau: float, iterations: int, order: int) -> tuple[float, float]:
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    return scaling.in_two_parts(power, np.float64)
 
 
 def _together(X: Tensor, *others: Any) -> Iterator[tuple[Tensor, ...]]:
