@@ -66,7 +66,8 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
             what = str(row.candidate) if row.route else row.backend
             reasons.setdefault((label, row.reason or str(row.state)), []).append(what)
     for (label, reason), names in reasons.items():
-        yield f"{label}: {', '.join(names)}: {reason}"
+        said = f"{', '.join(names)}: {reason}"
+        yield said if reason.startswith("given up") else f"{label}: {said}"
     yield _how(choice)
     for warning in choice.warnings:
         yield f"Warning: {warning}"
