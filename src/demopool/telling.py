@@ -63,11 +63,11 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
     for row in choice.rows:
         if row.median_s is None:
             label = _LABELS.get(row.state, "not tried")
+            label = label if row.at_least_s is None else "stopped"
             what = str(row.candidate) if row.route else row.backend
             reasons.setdefault((label, row.reason or str(row.state)), []).append(what)
     for (label, reason), names in reasons.items():
-        said = f"{', '.join(names)}: {reason}"
-        yield said if reason.startswith("given up") else f"{label}: {said}"
+        yield f"{label}: {', '.join(names)}: {reason}"
     yield _how(choice)
     for warning in choice.warnings:
         yield f"Warning: {warning}"
