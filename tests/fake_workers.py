@@ -97,7 +97,7 @@ class FakeWorkers:
         self, function: Any, name: str, case: Any, options: dict[str, Any]
     ) -> tuple[Answer, float]:
         if function is trials.run_loading:
-            return Answer(State.OK, (self.loading, 0.0)), self.loading
+            return Answer(State.OK, self.loading), self.loading
         if function is trials.run_placing:
             return Answer(State.OK), self.placing
         if function is trials.run_judgement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil, log
+from math import ceil, inf, log
 from typing import Any
 
 from . import decision
@@ -137,7 +137,7 @@ def answer(
     ]
     competing = sorted(
         (row for row in rows if row.state is State.OK and row.error is not None),
-        key=lambda row: (row.ratio is None, row.ratio or 0.0),
+        key=lambda row: (row.ratio is None, row.ratio or row.median_s or inf),
     )
     others = [row for row in rows if row not in competing]
     best, why = _recommended(competing, standing, state)
@@ -179,6 +179,13 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
         low, middle, high = decision.interval([seconds / t for t in best])
         return replace(row, ratio=middle, ratio_low=low, ratio_high=high)
     own = [r for r in race.rounds if name in r.lowest]
+    if not own and runner.is_right:
+        # No round of it was finished; the call that was timed is still known.
+        seconds = runner.once.get("call_s")
+        row = replace(
+            row, verdict=Verdict.UNKNOWN, reason="the budget ended before its first round"
+        )
+        return replace(row, median_s=seconds, low_s=seconds, high_s=seconds)
     if runner.state is not State.OK or not own:
         return row
     low, middle, high = decision.interval([r.lowest[name] for r in own])

@@ -1,8 +1,8 @@
 """The budget of a race: wall time for everything but the set-up of libraries.
 
-Starting a process, importing a library and compiling are the libraries' affair: nobody can plan
-them, and they are counted apart. All else is in the budget: placing data, first calls, checks
-against the reference, memory, rounds, and new processes that confirm a winner.
+Starting a process, importing a library and compiling (by a call on little data) are the libraries'
+affair: nobody can plan them, and they are counted apart. All else is in the budget: placing data,
+first calls, checks against the reference, memory, rounds, and new processes that confirm a winner.
 """
 
 from __future__ import annotations
@@ -55,7 +55,3 @@ class Budget:
             yield
         finally:
             self.setup += self.now() - before
-
-    def charge(self, seconds: float) -> None:
-        """A part of what was counted as set-up was none."""
-        self.setup -= min(seconds, self.setup)

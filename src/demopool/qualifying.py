@@ -75,9 +75,9 @@ def _unsupported(subject: Subject, candidate: Candidate, case: Case) -> str:
 def qualify(race: Race) -> None:
     """First calls, checks and memory, as far as a part of the budget goes."""
     checks: list[float] = []
+    tried = False  # one is, however small the budget
     for runner in race.fit:
         needed = _seconds(race, runner, checks)
-        tried = any("first_call_s" in r.once or r.bound for r in race.runners)
         late = any(r.is_right for r in race.runners) and needed > _left(race)
         if late or (tried and race.budget.is_spent):
             if not runner.is_right:
@@ -90,6 +90,7 @@ def qualify(race: Race) -> None:
                 )
             continue
         if not runner.is_right:
+            tried = True
             _check(race, runner, checks)
         if runner.is_right:
             _measure_once(race, runner)

@@ -198,10 +198,7 @@ class Asking:
             runner.fail(*answer.value)
         if runner.state is not State.OK:
             return False
-        first, second = answer.value
-        # What is computed on the way is no set-up.
-        self.budget.charge(min(first, second) + second)
-        runner.once.setdefault("loading_s", max(first - second, 0.0))
+        runner.once.setdefault("loading_s", answer.value)
         self._ready[runner.name] = worker.pid
         return self._ask(runner, trials.run_placing, self.budget.patience, {}).state is State.OK
 

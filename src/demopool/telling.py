@@ -30,7 +30,12 @@ _COLUMNS = {
     "verdict": 0,
 }
 _LEFT = ("candidate", "verdict")
-_LABELS = {State.WRONG: "wrong", State.ERROR: "failed", State.TIMEOUT: "not timed"}
+_LABELS = {
+    State.OK: "not timed",
+    State.TIMEOUT: "not timed",
+    State.WRONG: "wrong",
+    State.ERROR: "failed",
+}
 
 LEGEND = (
     "x best: its time over that of the best in the same round, the middle of the",
@@ -91,7 +96,10 @@ def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterato
     """As many columns as fit; the candidate and its verdict in any case, folded if they must be."""
     best = min((row.median_s for row in rows if row.ratio == 1 and row.median_s), default=None)
     cells = [_cells(row, best) for row in rows]
-    names = [n for n in _COLUMNS if sizes_of_devices or n not in ("device", "with transfer")]
+    empty = {n for n in _COLUMNS if all(row[n] in ("", "-") for row in cells)}
+    if not sizes_of_devices:
+        empty |= {"device", "with transfer"}
+    names = [n for n in _COLUMNS if n not in empty]
     widths = {n: max(len(n), *(len(row[n]) for row in cells)) for n in names}
     shown: set[str] = set()
     for name in sorted(names, key=lambda n: _COLUMNS[n]):

@@ -40,8 +40,8 @@ TIMEOUT = 60.0
 """Seconds for one request, unless the caller knows better."""
 
 
-_LITTLE, _NOTHING_TO_LOAD = 0.03, 0.05
-"""Seconds: of a call that is run to load and compile, and below which it cannot have done so."""
+_LITTLE = 0.03
+"""Seconds, by prediction, of a call that is made to load and compile."""
 
 
 class Remarked(NamedTuple):
@@ -131,9 +131,8 @@ def run_preparation(
 
 def run_loading(
     subject: Subject, candidate: Candidate, case: Case, *, threads: int = 1
-) -> Obstacle | tuple[float, float]:
-    """Load and compile what the candidate needs: seconds of a first call and of the second, on
-    little data.
+) -> Obstacle | float:
+    """Load and compile what the candidate needs: seconds of a first call, on little data.
 
     Here and not in the process that asks: finding out what is supported may load the library.
     """
@@ -142,9 +141,7 @@ def run_loading(
         return hindrance
     job = jobs.prepare(demopool, subject, candidate, little(subject, candidate, case, threads))
     call = job.run_from_host if case.data == "host" else job.run
-    clock = Clock(job.device)
-    first = clock.read(call).wall
-    return first, clock.read(call).wall if first > _NOTHING_TO_LOAD else first
+    return Clock(job.device).read(call).wall
 
 
 def little(subject: Subject, candidate: Candidate, case: Case, threads: int) -> Case:
