@@ -80,7 +80,7 @@ def report(
     except ImportError as missing:
         raise DemopoolError(
             f"The report needs {missing.name}, which is not installed: "
-            "pip install 'demopool[report]'"
+            "pip install '.[report]' (in a clone)"
         ) from None
     from demopool.report import build, claim_races, data
 
