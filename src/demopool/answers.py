@@ -181,11 +181,9 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
     own = [r for r in race.rounds if name in r.lowest]
     if not own and runner.is_right:
         # No round of it was finished; the call that was timed is still known.
-        seconds = runner.once.get("call_s")
-        row = replace(
-            row, verdict=Verdict.UNKNOWN, reason="the budget ended before its first round"
-        )
-        return replace(row, median_s=seconds, low_s=seconds, high_s=seconds)
+        once, late = runner.once.get("call_s"), "the budget ended before its first round"
+        row = replace(row, verdict=Verdict.UNKNOWN, reason=late)
+        return replace(row, median_s=once, low_s=once, high_s=once)
     if runner.state is not State.OK or not own:
         return row
     low, middle, high = decision.interval([r.lowest[name] for r in own])

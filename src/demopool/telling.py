@@ -63,6 +63,7 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
     for row in choice.rows:
         if row.median_s is None:
             label = _LABELS.get(row.state, "not tried")
+            label = label if row.at_least_s is None else "stopped"
             what = str(row.candidate) if row.route else row.backend
             reasons.setdefault((label, row.reason or str(row.state)), []).append(what)
     for (label, reason), names in reasons.items():
