@@ -110,13 +110,12 @@ def _places() -> dict[str, int]:
 
 
 @contextmanager
-def plain_text() -> Iterator[None]:
-    """While drawing: a dollar sign in a name is a dollar sign, not a formula."""
+def page_colours() -> Iterator[None]:
+    """While drawing: text that stays text in SVG, in colours that a page can replace."""
     import matplotlib
 
     with matplotlib.rc_context(
         {
-            "text.parse_math": False,
             "svg.fonttype": "none",
             "text.color": INK,
             "axes.labelcolor": INK,
@@ -131,16 +130,18 @@ def plain_text() -> Iterator[None]:
 
 def png(figure: Any) -> bytes:
     """A Matplotlib figure as the content of a PNG file."""
+    _without_formulas(figure)
     buffer = io.BytesIO()
-    with plain_text():
+    with page_colours():
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
 
 def svg(figure: Any, title: str) -> str:
     """As an element of an HTML page whose colours it takes: ``color``, ``--line``, ``--soft``."""
+    _without_formulas(figure)
     buffer = io.StringIO()
-    with plain_text():
+    with page_colours():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = _METADATA.sub("", _PREAMBLE.sub("", buffer.getvalue()))
     for fixed, variable in _VARIABLES.items():
@@ -151,6 +152,18 @@ def svg(figure: Any, title: str) -> str:
     text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text, count=1)
     # Without a document type of its own there is no xlink prefix to declare; HTML knows it.
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+
+
+def _without_formulas(figure: Any) -> None:
+    """Names from files of results are no TeX, which would be set, or fail to be, between dollars.
+
+    Labels of ticks are made while drawing, by Matplotlib itself.
+    """
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if "\\mathdefault" not in text.get_text():
+            text.set_parse_math(False)
 
 
 def save(figure: Any, path: Path) -> None:

@@ -80,7 +80,7 @@ class Figure(NamedTuple):
 @contextmanager
 def _quietly() -> Iterator[None]:
     """A letter that the font does not have is a box, not a warning."""
-    with pictures.plain_text(), warnings.catch_warnings():
+    with pictures.page_colours(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
 
