@@ -127,9 +127,9 @@ UNREADABLE = (
 
 
 def _parsed(line: str) -> Sample | None:
-    """None is a row of another version, which is as it should be."""
+    """None is a row of another version, or one of the notes beside asv's results: no damage."""
     row: dict[str, Any] = json.loads(line)
-    if row["schema"] != SCHEMA:
+    if row["schema"] != SCHEMA or "measure" not in row:
         return None
     row["case"] = Case(**row["case"])
     known = {field.name for field in fields(Sample)}
