@@ -357,7 +357,7 @@ def test_a_broken_list_of_benchmarks_is_told_once(copy: Project) -> None:
 def test_what_is_no_file_of_results(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no such file"):
         results.read(tmp_path / "nowhere")
-    (tmp_path / "empty.jsonl").write_text("half a li")
+    (tmp_path / "empty.jsonl").write_text('{"schema": 1, "half a li')
     with pytest.raises(InvalidInput, match="no sample"):
         results.read(tmp_path / "empty.jsonl")
     (tmp_path / "notes.json").write_text("{}")
