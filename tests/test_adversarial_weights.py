@@ -126,7 +126,7 @@ def _routes(name: str, order: int, dtype: str) -> list[str]:
     return [row.route for row in rows if row.order == order and dtype in row.dtypes]
 
 
-search = settings(max_examples=cases(5_000, 60), suppress_health_check=list(HealthCheck))
+search = settings(max_examples=cases(1_700, 30), suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
