@@ -1,4 +1,4 @@
-"""How hard a search tries: a draw of its cases in ``make test``, all of them in ``make test-all``."""
+"""How hard a search tries: a draw of its cases in ``make test``, all in ``make test-all``."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqr
             q lambda_1 at most p q lambda_1 (lambda - q lambda_1)^(p-1): the steepest slope that A
             or A + E meets. Where A has a null space that a route sets to zero, the terms between
             range and null space have the slope lambda^p / lambda, without the factor p; so has
-            gram, which divides lengths by eigenvalues of another product. A route by the SVD of X is the same with singular values and 2p. Putting A^p together of min(n, d)
-            vectors is a sum like others. Compared entry by entry, so times lambda_1^p / (largest
-            entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
+            gram, which divides lengths by eigenvalues of another product. A route by the SVD of X
+            is the same with singular values and 2p. Putting A^p together of min(n, d) vectors is
+            a sum like others. Compared entry by entry, so times lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
             zero that rounding happens not to fill, or errors of single eigenvalues do not point
             the same way; the bound cannot know either.
             In float64, routes that see the spectrum must cut it at max(n, d) eps lambda_1, as the
