@@ -304,7 +304,7 @@ def test_contributions_and_bounds_are_those_of_the_reference(name: str, dtype: s
             assert facts is not None
             assert facts.dtype == np.result_type(dtype, np.float32).name
             _judge(ops.to_numpy(found), wanted, X, given_a, dtype, **how)
-        if dtype == "float64" or np.abs(X).max(initial=1.0) < 1e6:
+        if dtype == "float64" or float(np.abs(X).max(initial=1.0)) < 1e6:
             for p in (0.5, 1.0):
                 _judge_bounds(ops, X, here, dtype, p, route)
 

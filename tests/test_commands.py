@@ -133,7 +133,7 @@ def test_completion_as_the_readme_has_it(plain_environment: dict[str, str]) -> N
     assert "_demopool_completion" in script.stdout
     found = run(env={**plain_environment, **words, "_DEMOPOOL_COMPLETE": "bash_complete"})
     assert found.stdout.split() == ["plain,explain"]
-    assert "_DEMOPOOL_COMPLETE=bash_source demopool" in (ROOT / "README.md").read_text()
+    assert "_DEMOPOOL_COMPLETE=bash_source demopool" in (ROOT / "docs" / "choosing.md").read_text()
 
 
 def test_works_from_the_repositorys_root(plain_environment: dict[str, str]) -> None:

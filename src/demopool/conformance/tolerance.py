@@ -30,10 +30,10 @@ powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqr
             |(A + E)^p - A^p| <= (q lambda_1)^p, and where the smallest eigenvalue lambda is above
             q lambda_1 at most p q lambda_1 (lambda - q lambda_1)^(p-1): the steepest slope that A
             or A + E meets. Where A has a null space that a route sets to zero, the terms between
-            range and null space have the slope lambda^p / lambda, without the factor p. A route by
-            the SVD of X is the same with singular values and 2p. Putting A^p together of min(n, d)
-            vectors is a sum like others. Compared entry by entry, so times lambda_1^p / (largest
-            entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
+            range and null space have the slope lambda^p / lambda, without the factor p; so has
+            gram, which divides lengths by eigenvalues of another product. A route by the SVD of X
+            is the same with singular values and 2p. Putting A^p together of min(n, d) vectors is
+            a sum like others. Compared entry by entry, so times lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
             zero that rounding happens not to fill, or errors of single eigenvalues do not point
             the same way; the bound cannot know either.
             In float64, routes that see the spectrum must cut it at max(n, d) eps lambda_1, as the
@@ -251,7 +251,7 @@ def _continuity(spectrum: Array, n: int, dtype: str, p: float, name: str) -> Arr
         return (exponent * q + left_out) * largest**exponent
     # A thin SVD gives only min(n, d) vectors: the rest of the null space is exact.
     smallest = values[..., min(n, d) - 1 if svd else d - 1]
-    slope = 1.0 if svd and n < d else exponent
+    slope = 1.0 if (svd and n < d) or name == "gram" else exponent
     if name in CUTTING and double:
         positive = np.where(values > 0, values, np.inf).min(axis=-1)
         smallest = np.where(np.isfinite(positive), positive, 0.0)
