@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """How hard a search tries: a draw of its cases, or all of them in ``make test-all``."""
-=======
-"""How hard a search tries: a draw of its cases in ``make test``, all in ``make test-all``."""
->>>>>>> power
 
 from __future__ import annotations
 

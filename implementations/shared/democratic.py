@@ -6,38 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from . import blas, scaling
 from .blas import Array
+from .cancellation import doubt_limit
 
 # Rows handled at once where K is not built: few calls, and a block is still in the cache when it is
 # multiplied and reduced.
 BLOCK_BYTES = 2**20
 
-# The kernels of the GPU packages still take this share in place of ``doubt_limit``.
-ALIGNED = 0.01
-
 Product = Callable[[Array], Array]
 Forms = Callable[[Array], tuple[Array, Array]]
 """``x_i^T M x_i`` of all rows, M the moment with the given weights, and the diagonal of M."""
-
-
-def doubt_limit(n: int, d: int) -> float:
-    """A form ``x^T M x`` below ``sum_k x_k^2 M_kk`` over this is doubtful: rounding may own it.
-
-    It is a difference of large numbers for a row that is nearly orthogonal to all rows that have
-    more weight. Entries of M are wrong by about ``u sqrt(M_jj M_kk)``, u the rounding unit, so the
-    form is wrong by about ``u sum_k x_k^2 M_kk``, in whatever basis. At this limit that is
-    ``u (sqrt(n) + sqrt(d))`` of the form, what sums of n and of d terms are wrong by anyway.
-
-    Weights change from one product to the next, and with them the rows that are doubtful: with
-    tau = 1 faint rows have the largest part in every second M. So every product is judged anew.
-    """
-    return sqrt(n) + sqrt(d)
 
 
 class Kernel(NamedTuple):

@@ -1,6 +1,6 @@
 """K without K: ``(K v)_i = x_i^T M x_i`` with the moment ``M = X^T diag(v) X``, and its derivative.
 
-Where a form is a difference of large numbers (``doubt_limit`` in shared/democratic.py says where,
+Where a form is a difference of large numbers (shared/cancellation.py says where,
 for every product anew) it is made again: of few rows by summing their entries of K, of many in
 float32 with the moment in float64, whose error is less than that of entries of K in float32.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from demopool.implementations.shared.democratic import doubt_limit
+from demopool.implementations.shared.cancellation import doubt_limit
 from torch import Tensor
 
 from . import tensors
