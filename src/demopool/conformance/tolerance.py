@@ -33,9 +33,10 @@ powers      A^p is Hoelder continuous only: with |E| <= q lambda_1, q = 4 u (sqr
             range and null space have the slope lambda^p / lambda, without the factor p; so has
             gram, which divides lengths by eigenvalues of another product. A route by the SVD of X
             is the same with singular values and 2p. Putting A^p together of min(n, d) vectors is
-            a sum like others. Compared entry by entry, so times lambda_1^p / (largest entry of A^p). This is over 50 times the error seen wherever the spectrum has a gap at
-            zero that rounding happens not to fill, or errors of single eigenvalues do not point
-            the same way; the bound cannot know either.
+            a sum like others. Compared entry by entry, so times lambda_1^p / (largest entry of
+            A^p). This is over 50 times the error seen wherever the spectrum has a gap at zero that
+            rounding happens not to fill, or errors of single eigenvalues do not point the same
+            way; the bound cannot know either.
             In float64, routes that see the spectrum must cut it at max(n, d) eps lambda_1, as the
             reference does; what is left has a smallest value, which takes the place of lambda, and
             values below the cut may be lost.
