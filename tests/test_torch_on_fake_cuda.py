@@ -212,7 +212,7 @@ def test_what_does_not_stay_is_caught(fake: None) -> None:
 @pytest.mark.parametrize(("name", "options"), MODULES)
 def test_gradients_are_those_of_the_engine(name: str, options: dict[str, Any]) -> None:
     X = torch.arange(360.0).sin().double().reshape(2, 9, 20).requires_grad_()
-    y = getattr(modules, name)(**options)(X)
+    y = getattr(modules, name)(**options, layout="nd")(X)
     expected = torch.autograd.grad(y.sum(), X, retain_graph=True)
     torch.testing.assert_close(gradients(y, X), list(expected))
 

@@ -122,7 +122,7 @@ def is_plain(X: Tensor) -> bool:
     shape, nor one that vmap or grad has wrapped."""
     if torch.compiler.is_compiling() or type(X) is not Tensor:
         return False
-    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if X.is_meta or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(X)
 

@@ -135,7 +135,10 @@ def _ask_matrix_power(X: Array, dtype: str, order: int, p: float = 0.5) -> Quest
     """A is what the dtype holds of X^T X, and is the exact input from there on."""
     A = features.representable(reference.pool(X), dtype)
     d, expected = A.shape[-1], reference.matrix_power(A, p=p)
-    spectrum = np.maximum(np.linalg.eigvalsh(A.astype(np.float64))[..., ::-1], 0.0)
+    spectrum = np.linalg.eigvalsh(A.astype(np.float64))[..., ::-1]
+    # As the reference does: what cannot be told from zero is no smallest eigenvalue.
+    cut = d * np.finfo(np.float64).eps * spectrum[..., :1]
+    spectrum = np.where(spectrum > cut, spectrum, 0.0)
 
     def allowed(route: str) -> Array:
         return tolerance.for_power(spectrum, d, expected, dtype, p=p, route=route, best="eigh")
