@@ -121,3 +121,20 @@ def test_the_sentence_says_what_was_given() -> None:
     sparse, nested = KINDS["torch sparse"](), KINDS["torch nested"]()
     assert "got a sparse_coo tensor of float32" in refusal(lambda: dp.describe(sparse, "sum"))
     assert "got a nested tensor of float32" in refusal(lambda: dp.describe(nested, "sum"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        ("torch meta", "got a torch.Tensor on meta, which has no values."),
+        ("masked", "MaskedArray; .filled(0) makes one, with 0 for what is masked."),
+        ("sparse array", "csr_array; .toarray() makes one."),
+        ("number", "got a builtins.float."),
+    ],
+)
+def test_the_sentence_says_what_can_be_given(kind: str, ending: str) -> None:
+    X = KINDS[kind]()
+    told = refusal(lambda: dp.describe(X, "sum"))
+    assert told.startswith("X must be an array (here NumPy arrays")
+    assert told.endswith(ending)
+    assert ":cpu" not in told

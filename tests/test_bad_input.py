@@ -44,8 +44,13 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "n of 0": (describe(X[:, :0]), InvalidInput, "n >= 1"),
     "d of 0": (describe(X[:, :, :0]), InvalidInput, "d >= 1"),
     "NaN": (describe(_with(np.nan)), InvalidInput, "finite.*image 1, row 2"),
+    "NaN in several rows": (
+        describe(np.full((3, 2), np.nan)),
+        InvalidInput,
+        "a NaN or an infinity in row 0 and 2 more rows",
+    ),
     "infinity": (describe(_with(np.inf)), InvalidInput, "finite"),
-    "a zero row": (describe(ZERO, zero_rows="error"), InvalidInput, "row of zeros.*zero_rows"),
+    "a zero row": (describe(ZERO, zero_rows="error"), InvalidInput, "rows of zeros.*zero_rows"),
     "a faint row": (
         describe(np.array([[1.0, 0], [0, 1e-12]], np.float32)),
         InvalidInput,

@@ -43,6 +43,11 @@ def _strict(text: str) -> dict[str, Any]:
     return parsed
 
 
+def test_backends_begin_with_the_heading(plain_environment: dict[str, str]) -> None:
+    first, *_ = run("backends", env=plain_environment).stdout.splitlines()
+    assert first.split()[:2] == ["backend", "state"]
+
+
 def test_backends_as_json(plain_environment: dict[str, str]) -> None:
     done = run("backends", "--json", env=plain_environment)
     assert done.returncode == 0

@@ -176,14 +176,41 @@ def _array(X: Any) -> tuple[Any, Operations]:
             raise InvalidInput("X must be an array; got lists of unequal lengths.") from None
         owner = "numpy:cpu"
     if owner is None:
-        kind = f"{type(X).__module__}.{type(X).__qualname__}"
-        raise InvalidInput(
-            f"X must be an array of one of {', '.join(registry.available())} (numpy.asarray makes "
-            f"one); got a {kind}."
-        )
+        raise InvalidInput(f"X must be an array (here {_kinds()}); got a {_not_taken(X)}.")
     if owner == "numpy:cpu":
         X = np.asarray(X)  # a matrix is an array here, a memory map stays one
     return X, operations_of(owner)
+
+
+_KINDS = {
+    "numpy:cpu": "NumPy arrays",
+    "numba:cpu": "NumPy arrays",
+    "torch:cpu": "torch tensors on the CPU",
+    "torch:cuda": "torch tensors on a GPU",
+    "cupy:cuda": "CuPy arrays",
+    "numba:cuda": "Numba device arrays",
+}
+
+
+def _kinds() -> str:
+    """The arrays that can be given here."""
+    kinds = [_KINDS.get(name, f"arrays of {name}") for name in registry.available()]
+    return ", ".join(dict.fromkeys(kinds))
+
+
+def _not_taken(X: Any) -> str:
+    """What was given in place of an array, and what to do about it."""
+    kind = f"{type(X).__module__}.{type(X).__qualname__}"
+    device = getattr(getattr(X, "device", None), "type", None)
+    if device == "meta":
+        return f"{kind} on meta, which has no values"
+    if device is not None:
+        return f"{kind} on {device}; .cpu() makes one"
+    if isinstance(X, np.ma.MaskedArray):
+        return f"{kind}; .filled(0) makes one, with 0 for what is masked"
+    if hasattr(X, "toarray"):
+        return f"sparse {kind}; .toarray() makes one"
+    return f"{kind}; numpy.asarray makes one" if hasattr(X, "__array__") else kind
 
 
 def _as_rows(X: Any, layout: str | None) -> Any:
@@ -209,12 +236,12 @@ def _check_values(magnitudes: NDArray[Any], zero_rows: str) -> None:
     """NaN, infinities and zero rows, from the largest magnitude of each row."""
     bad = ~np.isfinite(magnitudes)
     if bad.any():
-        raise InvalidInput(f"X must be finite; {_row(bad)} has a NaN or an infinity.")
+        raise InvalidInput(f"X must be finite; there is a NaN or an infinity in {_row(bad)}.")
     zero = magnitudes == 0
     if zero_rows == "error" and zero.any():
         raise InvalidInput(
-            f"X has a row of zeros ({_row(zero)}), which has no democratic weight; "
-            'zero_rows="ignore" gives it weight 0.'
+            f"X has rows of zeros ({_row(zero)}), which have no democratic weight; "
+            'zero_rows="ignore" gives them weight 0.'
         )
     if zero_rows == "warn" and zero.any():
         _warn_of_zero_rows(_row(zero))
@@ -229,7 +256,7 @@ def _warn_of_zero_rows(where: str) -> None:
         return
     _warned.add(where)
     warnings.warn(
-        f"X has a row of zeros ({where}); such rows get weight 0, as if they were not there. "
+        f"X has rows of zeros ({where}); such rows get weight 0, as if they were not there. "
         'zero_rows="ignore" says that this is known, zero_rows="error" refuses them.',
         RuntimeWarning,
         stacklevel=4,
@@ -274,8 +301,9 @@ def _check_faint(magnitudes: NDArray[Any], work: str, order: int) -> None:
     faint = (magnitudes > 0) & (magnitudes < largest * smallest)
     if faint.any():
         raise InvalidInput(
-            f"X has a row ({_row(faint)}) so much smaller than the largest of its image that its "
-            f"weight does not fit {work}; leave it out, make it zero, or use dtype='float64'."
+            f"X has rows ({_row(faint)}) so much smaller than the largest of their image that "
+            f"their weights do not fit {work}; leave them out, make them zero, or use "
+            "dtype='float64'."
         )
 
 
@@ -283,4 +311,5 @@ def _row(where: NDArray[Any]) -> str:
     index = np.argwhere(where)[0].tolist()
     image = f"image {index[:-1] if len(index) > 2 else index[0]}, " if len(index) > 1 else ""
     more = int(where.sum()) - 1
-    return f"{image}row {index[-1]}" + (f" and {more} more" if more else "")
+    others = f" and {more} more row{'s' if more > 1 else ''}" if more else ""
+    return f"{image}row {index[-1]}{others}"

@@ -46,8 +46,8 @@ def read(
     images, n, d = _sizes(path, shape, layout)
     if dtype is None and of_file not in DTYPES:
         raise InvalidInput(
-            f"{path} holds {of_file}; features are {', '.join(DTYPES)}. Give --dtype for that "
-            "which they are turned into."
+            f"{path} holds {of_file}, and features are {', '.join(DTYPES)}: give --dtype, the "
+            "dtype you turn them into."
         )
     timed = batch or min(images, IMAGES)
     case = Case(batch=timed, n=n, d=d, dtype=dtype or of_file)
@@ -55,9 +55,11 @@ def read(
     if timed != images:
         sample += f", of which {timed} at a time are timed"
         sample += "" if batch else " (--batch for another number)"
+    taken = "sizes and dtype" if case.dtype == of_file else "sizes"
+    noise = "noise" if case.dtype == of_file else f"noise in {case.dtype}, as --dtype says"
     sentence = (
-        f"{path.name}: shape {shape}, {of_file}: {sample}, n={n}, d={d}. Only sizes and dtype are "
-        "taken from it; what is timed is noise."
+        f"{path.name}: shape {shape}, {of_file}: {sample}, n={n}, d={d}. Only {taken} are "
+        f"taken from it; what is timed is {noise}."
     )
     return Features(images, case, sentence)
 

@@ -314,7 +314,7 @@ def _for_onnx() -> bool:
 
 
 def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:
-    """By what was measured on this machine; by a rule of thumb where a compiler is looking."""
+    """By what was measured here; by a rule of thumb where a compiler looks on, or on meta."""
     if not tensors.is_plain(X) or 0 in X.shape:
         return rule_of_thumb
     dtype = str(X.dtype).removeprefix("torch.")

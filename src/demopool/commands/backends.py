@@ -45,7 +45,7 @@ def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
 
 
 def _show() -> None:
-    table = Table(box=SIMPLE)
+    table = Table(box=SIMPLE, show_edge=False)  # `head -1` shows the heading
     for heading in ("backend", "state", "device, or why not"):
         table.add_column(heading, no_wrap=heading == "backend")
     for row in list_backends():

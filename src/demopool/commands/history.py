@@ -21,8 +21,8 @@ from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1
 NO_RESULTS = (
-    "There are no asv results{where}. `make bench` measures the present commit and "
-    "`asv run A..B` a range of them; then call this again."
+    "There are no asv results{where}. `asv run`, or `make bench` in a clone of demopool, measures "
+    "the present commit and `asv run A..B` a range of them; then call this again."
 )
 
 
