@@ -4,7 +4,8 @@ A route is tried in the precision of the features; images for which that cannot 
 done again in float64, and at last by the singular values (``shared/accuracy.py`` has the law).
 That is a question to values, which a GPU's solvers wait for anyway. A compiler, an exporter and
 vmap cannot ask, and a meta tensor has none: there a processor works in float64 at once, by a route
-that is accurate on any image. Its float32 solver is MKL's, which gives up on many matrices with rows of zeros.
+that is accurate on any image. Its float32 solver is MKL's, which gives up on many matrices with
+rows of zeros.
 """
 
 from __future__ import annotations
