@@ -222,6 +222,6 @@ class Asking:
             runner.fail(answer.state, f"{after} had not ended")
         elif answer.state is not State.OK:
             runner.fail(answer.state, answer.reason)
-            if answer.state in (State.ERROR, State.OUT_OF_MEMORY):
+            if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):
                 self.keep_failure(runner)
         return answer
