@@ -29,8 +29,9 @@ LONG_ENOUGH = 8
 class Row:
     """One candidate in the answer. Times are of the calls that decided: see ``Case.data``.
 
-    median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval; of the
-                              one call that was timed, if rounds of it did not fit the budget
+    median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval from 6
+                              rounds on; of the one call that was timed, without an interval, if
+                              rounds of it did not fit the budget
     ratio                     to the best, round by round: the middle of those that both took part
                               in, and its interval. The verdict rests on it; it is not the ratio of
                               the medians, which may be of different rounds
@@ -175,19 +176,17 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
     best = [r.lowest[lead] for r in race.rounds if lead in r.lowest]
     if runner.aside and best:
         seconds = runner.once["call_s"]
-        row = replace(row, median_s=seconds, low_s=seconds, high_s=seconds)
-        low, middle, high = decision.interval([seconds / t for t in best])
-        return replace(row, ratio=middle, ratio_low=low, ratio_high=high)
+        _, middle, _ = decision.interval([seconds / t for t in best])
+        return replace(row, median_s=seconds, ratio=middle)
     own = [r for r in race.rounds if name in r.lowest]
     if not own and runner.is_right:
         # No round of it was finished; the call that was timed is still known.
         once, late = runner.once.get("call_s"), "the budget ended before its first round"
-        row = replace(row, verdict=Verdict.UNKNOWN, reason=late)
-        return replace(row, median_s=once, low_s=once, high_s=once)
+        return replace(row, verdict=Verdict.UNKNOWN, reason=late, median_s=once)
     if runner.state is not State.OK or not own:
         return row
-    low, middle, high = decision.interval([r.lowest[name] for r in own])
-    ratios = decision.interval([r.lowest[name] / r.lowest[lead] for r in own if lead in r.lowest])
+    low, middle, high = _interval([r.lowest[name] for r in own])
+    ratios = _interval([r.lowest[name] / r.lowest[lead] for r in own if lead in r.lowest])
     if name in standing.dropped:
         verdict = Verdict.SLOWER
     elif state is Verdict.TIE:
@@ -208,6 +207,12 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
         rounds=len(own),
         with_transfer_s=middle if race.case.data == "host" else row.with_transfer_s,
     )
+
+
+def _interval(values: Sequence[float]) -> tuple[float | None, float, float | None]:
+    """The median, and its 95 % interval if there are enough values for one."""
+    low, middle, high = decision.interval(values)
+    return (low, middle, high) if len(values) >= decision.FEWEST else (None, middle, None)
 
 
 def _known(runner: Runner) -> dict[str, Any]:

@@ -61,6 +61,8 @@ MARGIN, TIE_LIMIT, LEVEL = 0.03, 0.05, 0.01
 CLOSE, STILL_AHEAD, CONFIRMING_ROUNDS = 1.10, 1.015, 8
 STEADY = 1.25
 LEAST_ROUNDS = 8
+FEWEST = 6
+"""Rounds of an interval: of fewer not even the lowest and the highest enclose the median in 95 %."""
 FAR, FAR_BY_MODEL = 5.0, 2.0
 
 BUSY_CORES = 0.25
