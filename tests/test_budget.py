@@ -12,7 +12,7 @@ from fake_workers import FakeWorkers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demopool import Case, choosing, decision, places, qualifying, racing, samples, sessions
+from demopool import Case, choosing, decision, places, qualifying, racing, samples, sessions, trials
 from demopool.answers import Choice
 from demopool.budget import OVERRUN, SOON, Budget
 from demopool.candidates import Candidate
@@ -300,3 +300,39 @@ def test_a_crash_of_the_same_code_is_not_tried_again() -> None:
     again = choose(workers, 60.0, fresh=False, save=True)
     assert not workers.asked
     assert {str(row.candidate): row.state for row in again.rows}[NAMES[0]] is State.ERROR
+
+
+def test_a_library_that_hangs_is_waited_for_once() -> None:
+    """It was 60 s for every route."""
+
+    class Hangs(FakeWorkers):
+        def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
+            if function is trials.run_loading and name.startswith("numba"):
+                return Answer(State.OK, 1.0), 1000.0
+            return super().play(function, name, case, options)
+
+    workers = Hangs({name: 0.01 * (i + 1) for i, name in enumerate(NAMES)})
+    found = choose(workers, 60.0)
+    asked = [name for what, name, _ in workers.asked if name.startswith("numba")]
+    assert len(asked) == 1
+    rows = [row for row in found.rows if row.backend == "numba:cpu"]
+    assert {row.state for row in rows} == {State.TIMEOUT}
+    assert all("setting up its libraries had not ended" in row.reason for row in rows)
+
+
+def test_the_lead_is_over_whoever_may_be_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was given up may have been about to end."""
+    field = FIELD[:3]
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(field)))
+    times = {NAMES[0]: 0.2, NAMES[1]: 6.0, NAMES[2]: 50.0}
+    predicted = {NAMES[0]: 0.2, NAMES[1]: 2.0, NAMES[2]: 2.0}
+    monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: predicted[str(c)])
+    monkeypatch.setattr(qualifying, "_patience", lambda race, runner: 7.0)
+    found = choose(FakeWorkers(times), 100.0)
+    assert "30x faster than the next" in found.sentence
+    assert "at least" not in found.sentence
+    monkeypatch.setattr(
+        qualifying, "_patience", lambda race, runner: 4.0 + 4.0 * (runner.name == NAMES[1])
+    )
+    found = choose(FakeWorkers(times), 100.0)
+    assert "at least 20x faster than the next" in found.sentence
