@@ -12,10 +12,12 @@ from fake_workers import FakeWorkers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demopool import Case, choosing, decision, places, qualifying, racing
+from demopool import Case, choosing, decision, places, qualifying, racing, samples, sessions, trials
 from demopool.answers import Choice
 from demopool.budget import OVERRUN, SOON, Budget
 from demopool.candidates import Candidate
+from demopool.measurement.worker import Answer
+from demopool.samples import Sample
 from demopool.vocabulary import State, Verdict
 
 CASE = Case(batch=2, n=30, d=8)
@@ -230,3 +232,107 @@ def test_a_budget_that_ends_before_the_first_round_still_tells_what_was_timed() 
     assert all(row.verdict is Verdict.UNKNOWN for row in timed)
     assert "probably" in found.sentence
     assert ": ok\n" not in str(found)
+
+
+def _far_behind(monkeypatch: pytest.MonkeyPatch, by_model: float) -> dict[str, float]:
+    """Two candidates, one of them so slow that rounds of it do not fit a small budget."""
+    field = [FIELD[0], FIELD[1]]
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], field))
+    predicted = {NAMES[0]: 0.01, NAMES[1]: 0.01 * by_model}
+    monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: predicted[str(c)])
+    return {NAMES[0]: 0.05, NAMES[1]: 0.5}
+
+
+def test_rounds_accumulate_beside_one_that_was_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call was to go on, and began anew."""
+    times = _far_behind(monkeypatch, 10.0)
+    found = [choose(FakeWorkers(times), 4.0, fresh=False, save=True) for _ in range(3)]
+    assert 0 < found[0].rounds < found[1].rounds
+    assert found[0].state is Verdict.UNKNOWN
+    assert found[-1].state is Verdict.FASTEST
+    (kept,) = sessions.rebuilt(_stored())
+    assert kept.choice.rounds == found[-1].rounds
+
+
+def test_a_race_that_ended_early_can_be_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = _far_behind(monkeypatch, 10.0)
+    found = choose(FakeWorkers(times), 4.0, fresh=False, save=True)
+    (kept,) = sessions.rebuilt(_stored())
+    assert (kept.choice.rounds, kept.choice.state) == (found.rounds, found.state)
+
+
+def test_a_longer_budget_brings_back_who_was_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost model calls it as fast as the lead: only rounds can tell."""
+    times = _far_behind(monkeypatch, 1.0)
+    for _ in range(3):
+        found = choose(FakeWorkers(times), 4.0, fresh=False, save=True)
+    assert found.state is Verdict.UNKNOWN
+    longer = choose(FakeWorkers(times), 60.0, fresh=False, save=True)
+    assert longer.state is Verdict.FASTEST
+    assert all(row.rounds >= decision.LEAST_ROUNDS for row in longer.rows)
+
+
+def _stored() -> list[Sample]:
+    (path,) = (places.cache_folder() / "samples").iterdir()
+    return list(samples.read(path))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Answer(State.ERROR, None, "the worker could not be started: no processes", asked=False),
+        Answer(State.OUT_OF_MEMORY, None, "it raised MemoryError"),
+    ],
+)
+def test_what_may_pass_is_tried_again(failure: Answer) -> None:
+    times: dict[str, Any] = {name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}
+    found = choose(FakeWorkers(times | {NAMES[0]: failure}), 60.0, fresh=False, save=True)
+    assert {str(row.candidate): row.state for row in found.rows}[NAMES[0]] is failure.state
+    again = choose(FakeWorkers(times), 60.0, fresh=False, save=True)
+    assert f"{again.backend}/{again.route}" == NAMES[0]
+
+
+def test_a_crash_of_the_same_code_is_not_tried_again() -> None:
+    times: dict[str, Any] = {name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}
+    crash = Answer(State.ERROR, None, "the worker died of signal 11")
+    choose(FakeWorkers(times | {NAMES[0]: crash}), 60.0, fresh=False, save=True)
+    workers = FakeWorkers(times)
+    again = choose(workers, 60.0, fresh=False, save=True)
+    assert not workers.asked
+    assert {str(row.candidate): row.state for row in again.rows}[NAMES[0]] is State.ERROR
+
+
+def test_a_library_that_hangs_is_waited_for_once() -> None:
+    """It was 60 s for every route."""
+
+    class Hangs(FakeWorkers):
+        def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
+            if function is trials.run_loading and name.startswith("numba"):
+                return Answer(State.OK, 1.0), 1000.0
+            return super().play(function, name, case, options)
+
+    workers = Hangs({name: 0.01 * (i + 1) for i, name in enumerate(NAMES)})
+    found = choose(workers, 60.0)
+    asked = [name for what, name, _ in workers.asked if name.startswith("numba")]
+    assert len(asked) == 1
+    rows = [row for row in found.rows if row.backend == "numba:cpu"]
+    assert {row.state for row in rows} == {State.TIMEOUT}
+    assert all("setting up its libraries had not ended" in row.reason for row in rows)
+
+
+def test_the_lead_is_over_whoever_may_be_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was given up may have been about to end."""
+    field = FIELD[:3]
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(field)))
+    times = {NAMES[0]: 0.2, NAMES[1]: 6.0, NAMES[2]: 50.0}
+    predicted = {NAMES[0]: 0.2, NAMES[1]: 2.0, NAMES[2]: 2.0}
+    monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: predicted[str(c)])
+    monkeypatch.setattr(qualifying, "_patience", lambda race, runner: 7.0)
+    found = choose(FakeWorkers(times), 100.0)
+    assert "30x faster than the next" in found.sentence
+    assert "at least" not in found.sentence
+    monkeypatch.setattr(
+        qualifying, "_patience", lambda race, runner: 4.0 + 4.0 * (runner.name == NAMES[1])
+    )
+    found = choose(FakeWorkers(times), 100.0)
+    assert "at least 20x faster than the next" in found.sentence

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,15 +184,43 @@ def test_a_picture_without_matplotlib_is_refused_before_measuring(
 def test_a_line_every_few_seconds_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "LINE_SECONDS", 0.02)
-    with command._progress("democratic", 30.0) as report:
-        report(3.0, "round 7, 2 left")
-        deadline = time.monotonic() + 10
-        lines = ""
+    """Of the whole command: cases that take less than that are told of too."""
+    monkeypatch.setattr(command, "LINE_SECONDS", 0.05)
+    lines, deadline = "", time.monotonic() + 10
+    with command._progress() as begin:
         while lines.count("\n") < 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
+            with begin("democratic", 30.0) as report:
+                report(3.0, "round 7, 2 left")
+                time.sleep(0.01)
             lines += capsys.readouterr().err
     assert "democratic: 3 of 30 s, round 7, 2 left\n" in lines
+
+
+def test_warnings_of_a_sweep_name_their_cells(
+    told: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = command.choose
+
+    def disturbed(case: Case, **options: Any) -> Choice:
+        found = answers(case, **options)
+        more = ("The times drift.",) if case.n == 2 else ()
+        return replace(found, warnings=(*found.warnings, *more))
+
+    monkeypatch.setattr(command, "choose", disturbed)
+    swept = run("--sweep", "n=1,2", "d=3,4", columns=200).output
+    assert "Warning: n=2 d=3, n=2 d=4: The times drift." in swept
+    assert "Warning: The load was 3.0" in swept
+    assert len({tuple(asked["noise"]) for asked in told}) == 1
+
+
+def test_wrong_use_is_said_before_the_file_is_described(told: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "features.npy"
+    np.save(path, np.zeros((2, 3, 4), "f4"))
+    for wrong in (["--sweep", "n=1", "d=2"], ["--max-memory", "lots"], ["--backends", "numpy:gpu"]):
+        found = run("--like", str(path), *wrong)
+        assert found.exception is not None
+        assert "Only sizes and dtype" not in found.output
+    assert "Only sizes and dtype" in run("--like", str(path)).output
 
 
 def test_a_map_too_wide_for_the_screen_is_a_list() -> None:
@@ -276,10 +306,11 @@ def test_formats_that_are_not_read_are_named(tmp_path: Path) -> None:
     hdf.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     with pytest.raises(InvalidInput, match=r"is an HDF5 file \(.h5\); --like takes one array"):
         feature_files.read(hdf)
-    text = tmp_path / "features.csv"
-    text.write_text("1,2\n")
-    with pytest.raises(InvalidInput, match=r"cannot be read as a \.npy file"):
-        feature_files.read(text)
+    for number, other in enumerate((b"1,2\n", pickle.dumps([1, 2], protocol=0), b"")):
+        path = tmp_path / f"{number}.npy"
+        path.write_bytes(other)
+        with pytest.raises(InvalidInput, match=r"cannot be read: it is not a \.npy file\.$"):
+            feature_files.read(path)
 
 
 # --- noise and units ---

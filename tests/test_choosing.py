@@ -44,6 +44,27 @@ def _choose(times: dict[str, Any], case: Case = SMALL, **options: Any) -> Any:
     return choosing.choose(case, **{**given, **options})
 
 
+def test_who_competes_alone_was_allowed_to(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing held under load where there was nothing to compare."""
+    monkeypatch.setattr(racing.Others, "cores", lambda self: 1.0)
+    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], [FIELD[0]]))
+    found = _choose({"numpy:cpu/dense": 0.002}, fresh=True)
+    assert "dense route: the only one that was allowed to compete, " in found.sentence
+    assert "held" not in found.sentence
+
+
+def test_what_is_missing_under_load_is_said(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.015}
+    for cores, least in ((0.0, 8), (1.0, 21)):
+        monkeypatch.setattr(racing.Others, "cores", lambda self, cores=cores: cores)
+        found = _choose(times, fresh=True, budget=0.35)
+        assert 0 < found.rounds < 8
+        assert f"{found.rounds} of at least {least} rounds were made. " in found.sentence
+        assert "Not told apart" not in found.sentence  # 7.5 times slower
+        (said,) = [warning for warning in found.warnings if "The budget ended" in warning]
+        assert f"nothing is decided before round {least}" in said
+
+
 def test_a_winner_is_named_with_its_lead(quick: None) -> None:
     found = _choose({"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}, fresh=True)
     assert (found.state, found.backend, found.route) == ("fastest", "numpy:cpu", "dense")
@@ -203,7 +224,9 @@ def test_an_interrupt_gives_the_best_answer_so_far(quick: None) -> None:
     found = _choose({"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": interrupted}, fresh=True)
     assert found.state is Verdict.UNKNOWN
     assert "probably numpy:cpu, dense" in found.sentence
+    assert "The same command goes on from here" in found.sentence
     assert any("Interrupted" in warning for warning in found.warnings)
+    assert "budget" not in " ".join([found.sentence, *found.warnings])
 
 
 def test_what_was_measured_is_used_again_until_something_changes(
@@ -375,7 +398,7 @@ def test_sizes_of_one_and_a_narrow_terminal_without_colour(tmp_path: Path) -> No
 def test_a_limit_below_every_candidate(tmp_path: Path) -> None:
     done = _command(*TINY, "--max-memory", "1KB", DEMOPOOL_CACHE_DIR=str(tmp_path))
     assert done.returncode == 1
-    assert "Nothing can do this here" in done.stdout
+    assert "Nothing is within --max-memory 1 kB" in done.stdout
     assert "predicted to need" in done.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
 
 import stored_races
+from fake_workers import FakeWorkers
 
-from demopool import places, samples
+from demopool import decision, places, qualifying, racing, samples
+from demopool.budget import Budget
 from demopool.cases import named
 from demopool.report import claim_races, claims, data
 from demopool.report.claims import CLAIMS, Claim, Side
@@ -56,6 +59,49 @@ def test_few_rounds_say_nothing() -> None:
     few = _newton(300, rounds=5)
     assert few.holds is None
     assert "5 rounds of both sides, 6 are needed" in few.here
+
+
+def test_the_missing_side_is_named() -> None:
+    """The page once said: cannot be said, 6 rounds of both sides, 6 are needed."""
+    sides = [(DEMOCRATIC, {"numpy:cpu/dense": 1e-3}), (POWER, {"numpy:cpu/newton": 1.0})]
+    rows = [
+        s
+        for s in stored_races.claim("newton", sides, fingerprint="f", rounds=6)
+        if s.round == 0 or s.case == DEMOCRATIC
+    ]
+    here = claims.judged(rows, "f")[0].here
+    assert "0 rounds of both sides, 6 are needed (power by newton in none)" in here
+
+
+def test_the_best_of_a_side_is_never_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of one side are more than 5 times slower than the other, and rounds do not fit."""
+    monkeypatch.setattr(racing, "PAUSE", 0.0)
+    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
+    monkeypatch.setattr(claim_races, "TIMED_BACKENDS", ("numpy:cpu", "numba:cpu"))
+    names = ("numpy:cpu/dense", "numpy:cpu/matrix-free", "numba:cpu/dense", "numba:cpu/matrix-free")
+    times: dict[str, Any] = dict.fromkeys(names, 0.02)
+    times |= {"numpy:cpu/newton": 0.3, "numba:cpu/newton": 2.0}
+    workers = FakeWorkers(times)
+    found: list[samples.Sample] = []
+    race = claim_races.ClaimRace(NEWTON, workers, 5.0, found.append, lambda *_: None)  # type: ignore[arg-type]
+    race.budget = Budget(16.0, workers.clock)
+    qualifying.qualify(race)
+    with suppress(racing.OutOfTime):
+        race.take_turns()
+    aside = {runner.name for runner in race.runners if runner.aside}
+    assert "power numpy:cpu/newton" not in aside
+    assert "power numba:cpu/newton" in aside
+    assert claims.judge(NEWTON, found).holds is True
+
+
+def test_a_claim_without_one_side_is_not_raced() -> None:
+    workers = FakeWorkers({})
+    race = claim_races.ClaimRace(NEWTON, workers, 5.0, lambda s: None, lambda *_: None)  # type: ignore[arg-type]
+    for runner in race.sides[0]:
+        runner.once["error"] = 0.0
+    race._warm_up = dict  # type: ignore[assignment]
+    race.take_turns()
+    assert not workers.asked
 
 
 def test_separate_races_never_make_a_claim() -> None:
@@ -137,7 +183,7 @@ def test_a_claim_is_raced_between_descriptors(
     small = named("n49-d64"), named("n49-d64", descriptor="power")
     claim = Claim("newton", "faster", Side(small[0]), Side(small[1], ("gram",)), limit=1.03)
     monkeypatch.setattr(claim_races, "TIMED_BACKENDS", ("numpy:cpu",))
-    monkeypatch.setattr(claim_races, "ROUNDS", claims.FEWEST)
+    monkeypatch.setattr(claim_races, "ROUNDS", decision.FEWEST)
     monkeypatch.setattr(claim_races, "CLAIMS", (claim,))
     heard = []
     found = claim_races.measure([], budget=20, threads=1, report=lambda s, what: heard.append(what))
@@ -148,7 +194,7 @@ def test_a_claim_is_raced_between_descriptors(
     assert len({s.session for s in stored}) == 1
     judged = claims.judge(claim, stored)
     assert judged.measured
-    assert f"{claims.FEWEST} rounds" in judged.here
+    assert f"{decision.FEWEST} rounds" in judged.here
     assert claim_races.measure(stored, budget=20, threads=1) == []
     other_code = [replace(s, code="older") for s in stored]
     monkeypatch.setattr(claim_races, "race", lambda *_, **__: other_code[:1])

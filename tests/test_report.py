@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
 
+import races
 import stored_races
 
 from demopool import decision, pictures, places, profiles, samples, sessions
@@ -27,6 +28,7 @@ from demopool.cases import Case
 from demopool.choosing import choose
 from demopool.report import Built, build, data, figures, page, reasons
 from demopool.samples import Sample
+from demopool.units import readable
 from demopool.vocabulary import BACKENDS, DESCRIPTORS, State, Verdict
 
 
@@ -267,9 +269,66 @@ def test_intervals_are_drawn_and_told(measured: Path) -> None:
         assert row.low_s is not None
         assert row.high_s is not None
         assert row.low_s < row.high_s
-    few = replace(rows[0], rounds=3)
-    assert page.time_of(few).count("3 rounds: ") == 1
-    assert page.time_of(replace(few, rounds=1)).endswith("(1 round)")
+    few = replace(rows[0], low_s=None, high_s=None)
+    assert page.time_of(few) == readable(few.median_s, "time")
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 6])
+def test_few_rounds_have_no_interval(rounds: int) -> None:
+    """Of one round it had the width 0 and was called 95 %."""
+    rows = stored_races.race(
+        Case(), {"numpy:cpu/dense": 1e-3, "torch:cpu/dense": 2e-3}, session="s", rounds=rounds
+    )
+    (found,) = sessions.rebuilt(list(rows))
+    slower = found.choice.rows[1]
+    assert slower.ratio is not None
+    bounds = (slower.low_s, slower.high_s, slower.ratio_low, slower.ratio_high)
+    assert all((bound is None) == (rounds < decision.FEWEST) for bound in bounds)
+    (line,) = [line for line in str(found.choice).splitlines() if line.startswith("torch:cpu")]
+    assert bool(re.search(r"\d-\d", line.replace("e-", ""))) == (rounds >= decision.FEWEST)
+    origin = data.Origin("m", 2, "choose")
+    (bars,) = figures.of_job(data.Job(origin, "f", found.choice, "2026-01-01T00:00:00"))
+    assert ("fewer than 6 rounds have none" in bars.says) == (rounds < decision.FEWEST)
+
+
+def test_a_bar_is_cut_only_where_the_axis_ends() -> None:
+    times = {"numpy:cpu/dense": 1e-3, "torch:cpu/dense": 5e-3, "numba:cpu/dense": 9e-3}
+    (found,) = sessions.rebuilt(list(stored_races.race(Case(), times, session="s")))
+    origin = data.Origin("m", 2, "choose")
+    (bars,) = figures.of_job(data.Job(origin, "f", found.choice, "2026-01-01T00:00:00"))
+    (axes,) = bars.made.axes
+    end = axes.get_xlim()[1]
+    lengths = [bar.get_width() for bar in axes.patches]
+    assert lengths == pytest.approx([1, 5, 9], rel=0.1)  # in milliseconds
+    told = [text.get_text() for text in axes.texts]
+    assert [text.endswith("»") for text in told] == [length > end for length in lengths]
+    assert any(length > end for length in lengths)
+
+
+def test_no_memory_is_a_page_and_not_absent(cache: Path) -> None:
+    times = {"numpy:cpu/dense": 1e-3, "torch:cpu/dense": 2e-3, "numba:cpu/dense": 3e-3}
+    rows = [
+        replace(s, value=0.0) if (s.backend, s.measure) == ("numba:cpu", "peak_host_bytes") else s
+        for s in stored_races.race(Case(), times, session="s")
+    ]
+    samples.append(cache / "samples" / "a.jsonl", rows)
+    (drawn,) = [f for f in figures.all_of(data.gather(())) if f.name.endswith("pareto")]
+    assert "numba:cpu/dense" in [words for _, words in drawn.legend]
+
+
+def test_an_answer_without_a_whole_round_says_so(cache: Path) -> None:
+    case = Case(n=20, d=8)
+    choice = races.choice(case, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense", threads=2)
+    profiles.remember(choice)
+    profile = profiles.here()
+
+    def told() -> str:
+        return "".join(page._recommendation(profile, data.gather(()), profiles._key()))
+
+    assert "samples are gone" in told()
+    rows = stored_races.race(case, {"numpy:cpu/dense": 1e-3}, session="s", rounds=0)
+    samples.append(cache / "samples" / "a.jsonl", rows)
+    assert "no whole round was timed" in told()
 
 
 def test_the_reason_is_the_work_and_how_near_the_limit(measured: Path) -> None:

@@ -276,6 +276,7 @@ def test_a_worker_that_cannot_start_is_an_error() -> None:
     assert answer.state is State.ERROR
     assert "exited with code 1" in answer.reason
     assert "encodings" in answer.reason
+    assert not answer.asked
 
 
 def test_an_interpreter_that_is_absent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,6 +285,7 @@ def test_an_interpreter_that_is_absent_is_an_error(monkeypatch: pytest.MonkeyPat
         answer = worker.ask(os.getpid, timeout=PATIENCE)
     assert answer.state is State.ERROR
     assert "could not be started" in answer.reason
+    assert not answer.asked
 
 
 def test_what_the_worker_prints_stays_out_of_the_way(

@@ -21,6 +21,8 @@ from .vocabulary import State, Verdict
 # In a tie: what one has to install, the least first. Plug-ins come last.
 _DEPENDENCIES = ("numpy", "numba", "torch", "cupy")
 _MEMORY_MATTERS = 0.9
+_CAN = "can do this here"
+_LATE = "the budget ended before its first round"
 LONG_ENOUGH = 8
 """Rounds, so that the halves of a race can be compared."""
 
@@ -29,8 +31,9 @@ LONG_ENOUGH = 8
 class Row:
     """One candidate in the answer. Times are of the calls that decided: see ``Case.data``.
 
-    median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval; of the
-                              one call that was timed, if rounds of it did not fit the budget
+    median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval from 6
+                              rounds on; of the one call that was timed, without an interval, if
+                              rounds of it did not fit the budget
     ratio                     to the best, round by round: the middle of those that both took part
                               in, and its interval. The verdict rests on it; it is not the ratio of
                               the medians, which may be of different rounds
@@ -124,8 +127,12 @@ def answer(
     interrupted: bool,
     restricted: bool,
     warnings: Sequence[str],
+    max_memory: float | None = None,
 ) -> Choice:
-    """What a race has shown; ``doubt`` is why a close winner was not confirmed."""
+    """What a race has shown; ``doubt`` is why a close winner was not confirmed.
+
+    ``restricted``: the caller has kept candidates out, by name or by ``max_memory``.
+    """
     undecided = race.open(standing)
     state = overall(standing, doubt, undecided)
     rows = [_row(runner, race, standing, state, runner in undecided) for runner in race.runners]
@@ -135,6 +142,13 @@ def answer(
         else row
         for row in rows
     ]
+    if interrupted:
+        rows = [
+            replace(row, reason="interrupted before its first round")
+            if row.reason == _LATE
+            else row
+            for row in rows
+        ]
     competing = sorted(
         (row for row in rows if row.state is State.OK and row.error is not None),
         key=lambda row: (row.ratio is None, row.ratio or row.median_s or inf),
@@ -143,8 +157,8 @@ def answer(
     best, why = _recommended(competing, standing, state)
     told = [*warnings, *(f"{r.name}: {r.remark}." for r in race.fit if r.remark)]
     if race.rounds:
-        told += _trouble(race.rounds, standing)
-    said = Said(race, standing, state, doubt, undecided)
+        told += _trouble(race.rounds, standing, interrupted)
+    said = Said(race, standing, state, doubt, undecided, restricted, max_memory, interrupted)
     return Choice(
         race.case,
         state,
@@ -175,19 +189,17 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
     best = [r.lowest[lead] for r in race.rounds if lead in r.lowest]
     if runner.aside and best:
         seconds = runner.once["call_s"]
-        row = replace(row, median_s=seconds, low_s=seconds, high_s=seconds)
-        low, middle, high = decision.interval([seconds / t for t in best])
-        return replace(row, ratio=middle, ratio_low=low, ratio_high=high)
+        _, middle, _ = decision.interval([seconds / t for t in best])
+        return replace(row, median_s=seconds, ratio=middle)
     own = [r for r in race.rounds if name in r.lowest]
     if not own and runner.is_right:
         # No round of it was finished; the call that was timed is still known.
-        once, late = runner.once.get("call_s"), "the budget ended before its first round"
-        row = replace(row, verdict=Verdict.UNKNOWN, reason=late)
-        return replace(row, median_s=once, low_s=once, high_s=once)
+        once = runner.once.get("call_s")
+        return replace(row, verdict=Verdict.UNKNOWN, reason=_LATE, median_s=once)
     if runner.state is not State.OK or not own:
         return row
-    low, middle, high = decision.interval([r.lowest[name] for r in own])
-    ratios = decision.interval([r.lowest[name] / r.lowest[lead] for r in own if lead in r.lowest])
+    low, middle, high = _interval([r.lowest[name] for r in own])
+    ratios = _interval([r.lowest[name] / r.lowest[lead] for r in own if lead in r.lowest])
     if name in standing.dropped:
         verdict = Verdict.SLOWER
     elif state is Verdict.TIE:
@@ -208,6 +220,12 @@ def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecid
         rounds=len(own),
         with_transfer_s=middle if race.case.data == "host" else row.with_transfer_s,
     )
+
+
+def _interval(values: Sequence[float]) -> tuple[float | None, float, float | None]:
+    """The median, and its 95 % interval if there are enough values for one."""
+    low, middle, high = decision.interval(values)
+    return (low, middle, high) if len(values) >= decision.FEWEST else (None, middle, None)
 
 
 def _known(runner: Runner) -> dict[str, Any]:
@@ -251,8 +269,13 @@ class Said:
         state: Verdict,
         doubt: str,
         undecided: Sequence[Runner],
+        restricted: bool = False,
+        max_memory: float | None = None,
+        interrupted: bool = False,
     ) -> None:
-        self.budget = race.budget.seconds
+        self.interrupted = interrupted
+        self.budget, self.rounds = race.budget.seconds, race.rounds
+        self.restricted, self.max_memory = restricted, max_memory
         self.standing, self.state, self.doubt, self.undecided = standing, state, doubt, undecided
         cores = decision.cores_of_others(race.rounds)
         self.others = f"Others used {cores:.1f} cores meanwhile" if cores > BUSY_CORES else ""
@@ -268,7 +291,8 @@ class Said:
         rivals = [row for row in competing if row is not best and row.ratio is not None]
         if self.state is Verdict.FASTEST:
             lead = self._lead(best, rivals, others)
-            held = f" {self.others}; it held all the same." if self.others else ""
+            compared = bool(rivals) or any(row.at_least_s is not None for row in others)
+            held = f" {self.others}; it held all the same." if self.others and compared else ""
             return f"Use {what}: {lead}{size}.{held}"
         if self.state is Verdict.TIE:
             names = _some([str(r.candidate) for r in rivals if r.verdict is Verdict.TIE])
@@ -286,33 +310,59 @@ class Said:
             ended = f"the budget of {seconds} ended before a candidate was checked and timed"
             return f"Unknown: {ended}. {self._more()}"
         reasons = "; ".join(dict.fromkeys(f"{r.backend}: {r.reason}" for r in others))
+        if self.max_memory and any(row.state is State.OUT_OF_MEMORY for row in others):
+            limit = readable(self.max_memory, "memory")
+            return f"Nothing is within --max-memory {limit} ({reasons})."
         return f"Nothing can do this here ({reasons})."
 
     def _lead(self, best: Row, rivals: Sequence[Row], others: Sequence[Row]) -> str:
         """By how much the best is ahead of who is nearest to it, as far as that is known."""
-        ratios = [row.ratio for row in rivals if row.ratio is not None]
-        if ratios:
-            return f"{_times(min(ratios))} faster than the next"
+        ratio = min((row.ratio for row in rivals if row.ratio is not None), default=inf)
         bounds = [row.at_least_s for row in others if row.at_least_s is not None]
-        if bounds and best.median_s:
-            return f"at least {_times(min(bounds) / best.median_s)} faster than the next"
-        return "the only one that can do this here"
+        bound = min(bounds, default=inf) / (best.median_s or inf)
+        if bound < ratio:
+            return f"at least {_times(bound)} faster than the next"
+        if ratio < inf:
+            return f"{_times(ratio)} faster than the next"
+        return f"the only one that {'was allowed to compete' if self.restricted else _CAN}"
 
     def _what_would_decide(self) -> str:
         if self.doubt:
             return f"But {self.doubt}. {self._more()}"
-        left = [name for name in self.standing.alive if name != self.standing.lead]
-        told = f"Not told apart from {_some(left)}. " if left else ""
+        lead, rounds = self.standing.lead, self.rounds
+        left = [name for name in self.standing.alive if name != lead]
+        near = [name for name in left if self._is_near(name)]
+        least = decision.least_rounds(rounds)
+        told = ""
+        if not rounds:
+            told = "No whole round was timed. "
+        elif len(rounds) < least:
+            told = f"{len(rounds)} of at least {least} rounds were made. "
+        if near:
+            told += f"Not told apart from {_some(near)}. "
+        elif left and not told:
+            told = f"Slower so far, but not for sure: {_some(left)}. "
         if self.undecided:
             told += f"Not timed enough: {_some([runner.name for runner in self.undecided])}. "
         return told + self._more()
+
+    def _is_near(self, name: str) -> bool:
+        """Whether it could be tied with the lead, by the interval of its ratios."""
+        lead = self.standing.lead
+        own = [r.lowest for r in self.rounds if name in r.lowest and lead in r.lowest]
+        if not own:
+            return True
+        low, _, _ = decision.interval([times[name] / times[lead or name] for times in own])
+        return low <= 1 + decision.TIE_LIMIT
 
     def _more(self) -> str:
         """What would help."""
         load = f"{self.others}, so more was asked for; a" if self.others else "A"
         wanted = sum(runner.needs for runner in self.undecided) / QUALIFYING + self.budget
         longer = "longer --budget"
-        if wanted > self.budget:
+        if self.interrupted:
+            load, longer = f"{self.others}; the" if self.others else "The", "same command"
+        elif wanted > self.budget:
             longer = f"--budget of about {ceil(wanted)} s"
         return f"{load} {longer} goes on from here, and a quieter machine helps."
 
@@ -329,14 +379,16 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])} and {len(names) - 3} others"
 
 
-def _trouble(rounds: Sequence[Round], standing: Standing) -> Iterator[str]:
+def _trouble(rounds: Sequence[Round], standing: Standing, interrupted: bool) -> Iterator[str]:
     """Sentences about what the rounds themselves show, each at most once."""
     lead = standing.lead
     alive = [name for name in standing.alive if all(name in r.lowest for r in rounds)]
-    if len(rounds) < decision.LEAST_ROUNDS and standing.verdict is None:
+    least = decision.least_rounds(rounds)
+    if len(rounds) < least and standing.verdict is None and not interrupted:
+        load = " while others use the machine" if least > decision.LEAST_ROUNDS else ""
         yield (
             f"The budget ended after round {len(rounds)}; nothing is decided before round "
-            f"{decision.LEAST_ROUNDS}."
+            f"{least}{load}."
         )
     fastest = min(min(r.lowest.values()) for r in rounds)
     if fastest < 100 * clock.resolution():

@@ -43,6 +43,7 @@ def choose(
     fresh: bool = False,
     save: bool = True,
     report: Report = lambda seconds, what: None,
+    noise: Sequence[str] | None = None,
     workers: Workers | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Choice:
@@ -55,6 +56,7 @@ def choose(
     fresh        measure again what is stored
     save         keep the samples for the next time, and the answer for ``auto``
     report       is told what is being done
+    noise        sentences about this machine, if the caller has them; else it is looked at
     workers      processes to use, and to leave running; ``threads`` is then theirs
     now          the clock of the budget
     """
@@ -69,7 +71,9 @@ def choose(
         registry.demand(name)
     spending = Budget(budget, now)
     with spending.setting_up():
-        warnings = fingerprint.noise(fingerprint.fingerprint())
+        if noise is None:
+            noise = fingerprint.noise(fingerprint.fingerprint())
+        warnings = list(noise)
         absent, candidates = _candidates(case, backends or tuple(registry.names()))
         planned = qualifying.runners(case, candidates, max_memory)
     with ExitStack() as stack:
@@ -114,6 +118,7 @@ def choose(
         reused=0 < had[0] == len(race.rounds) and had[1] == len(race.confirming),
         interrupted=interrupted,
         restricted=bool(backends or max_memory),
+        max_memory=max_memory,
         warnings=warnings,
     )
     trouble = profiles.remember(found) if save else ""

@@ -61,6 +61,8 @@ MARGIN, TIE_LIMIT, LEVEL = 0.03, 0.05, 0.01
 CLOSE, STILL_AHEAD, CONFIRMING_ROUNDS = 1.10, 1.015, 8
 STEADY = 1.25
 LEAST_ROUNDS = 8
+FEWEST = 6
+"""Rounds of a 95 % interval: the lowest and the highest of fewer do not enclose the median so."""
 FAR, FAR_BY_MODEL = 5.0, 2.0
 
 BUSY_CORES = 0.25
@@ -196,6 +198,12 @@ def judge(
 def is_busy(rounds: Sequence[Round]) -> bool:
     """Whether others used so much of the machine that more evidence is asked for."""
     return cores_of_others(rounds) > BUSY_CORES
+
+
+def least_rounds(rounds: Sequence[Round]) -> int:
+    """Nothing is decided before so many, unless more is measured and the load changes."""
+    alone = bool(rounds) and len(rounds[0].lowest) == 1
+    return _BUSY_LEAST_ROUNDS if is_busy(rounds) and not alone else LEAST_ROUNDS
 
 
 def cores_of_others(rounds: Sequence[Round]) -> float:

@@ -15,6 +15,7 @@ from .vocabulary import DTYPES, LAYOUTS
 IMAGES = 8
 """At most so many images of a file are timed at once, unless a batch is asked for."""
 
+_NPY = b"\x93NUMPY"
 # By the first bytes of a file: what it is, and how to make a .npy of it.
 _FORMATS = {
     b"PK\x03\x04": "a zip archive, such as .npz or a PyTorch file",
@@ -72,6 +73,8 @@ def _header(path: Path) -> tuple[tuple[int, ...], str]:
             raise InvalidInput(
                 f"{path} is {what}; --like takes one array in a .npy file.{_hint(path)}"
             )
+    if not start.startswith(_NPY):
+        raise InvalidInput(f"{path} cannot be read: it is not a .npy file.")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as problem:

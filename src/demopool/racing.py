@@ -199,12 +199,18 @@ class Race(Asking):
 
     def _set_aside(self, times: Mapping[str, float]) -> None:
         """Who is so slow that rounds would not fit, and so far behind that one call tells it."""
-        best = min(times.values())
-        for runner in sorted(self.racing, key=lambda r: times.get(r.name, 0.0), reverse=True):
-            needed = decision.LEAST_ROUNDS * self._round_seconds(self.racing, times)
-            if needed <= self.budget.left or times.get(runner.name, 0.0) <= decision.FAR * best:
-                break
-            runner.aside = True
+        for field in self._fields():
+            timed = [runner for runner in field if runner in self.racing and runner.name in times]
+            best = min((times[runner.name] for runner in timed), default=0.0)
+            for runner in sorted(timed, key=lambda r: times[r.name], reverse=True):
+                needed = decision.LEAST_ROUNDS * self._round_seconds(self.racing, times)
+                if needed <= self.budget.left or times[runner.name] <= decision.FAR * best:
+                    break
+                runner.aside = True
+
+    def _fields(self) -> Sequence[Sequence[Runner]]:
+        """Who is compared with whom when one is set aside; the best of a field never is."""
+        return [self.runners]
 
     def _round_seconds(self, runners: Sequence[Runner], times: Mapping[str, float]) -> float:
         """About what a round of them takes."""

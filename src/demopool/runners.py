@@ -138,6 +138,7 @@ class Asking:
         self._save, self._report = save, report
         self._ready: dict[str, int | None] = {}
         self._warm: dict[str, int | None] = {}
+        self._stuck: dict[str, str] = {}
 
     def report(self, what: str) -> None:
         self._report(self.budget.spent, what)
@@ -190,10 +191,15 @@ class Asking:
         worker = self._workers.of(runner.process)
         if worker.pid is not None and self._ready.get(runner.name) == worker.pid:
             return True
+        if runner.process in self._stuck and "loading_s" not in runner.once:
+            runner.fail(State.TIMEOUT, self._stuck[runner.process])
+            return False
         with self.budget.setting_up():
             self.report(f"setting up {runner.name}")
             threads = {"threads": self._workers.threads}
             answer = self._ask(runner, trials.run_loading, SETUP_SECONDS, threads)
+        if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
+            self._stuck[runner.process] = runner.reason
         if isinstance(answer.value, Obstacle):
             runner.fail(*answer.value)
         if runner.state is not State.OK:
@@ -222,6 +228,6 @@ class Asking:
             runner.fail(answer.state, f"{after} had not ended")
         elif answer.state is not State.OK:
             runner.fail(answer.state, answer.reason)
-            if answer.state in (State.ERROR, State.OUT_OF_MEMORY):
+            if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):
                 self.keep_failure(runner)
         return answer

@@ -68,7 +68,7 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     budget = Budget(budgets[-1] or 0.0 if budgets else 0.0, now=lambda: 0.0)
     race = Race(case, runners, Workers(threads), budget)
     before = Stored(own, race)
-    before.put_in_once()
+    before.put_in_once(session)
     # First those who were right from the start; then, if somebody never came to race, the others.
     for field in (race.fit, race.racing):
         if not race.rounds:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import decision, places, samples
 from .cases import Case
-from .decision import Round
+from .decision import Round, Standing
 from .errors import InvalidInput
 from .racing import Race, without
 from .runners import Runner
@@ -50,22 +50,29 @@ class Stored:
         same = {runner.name: runner.identity for runner in race.fit}
         self._fitting = [s for s in found if _identity(s) == same.get(name_of(s))]
 
-    def put_in_once(self) -> None:
-        """What is measured once, and who was wrong or crashed."""
+    def put_in_once(self, session: str = "") -> None:
+        """What is measured once, and who was wrong or crashed; whoever failed in the ``session``.
+
+        A lack of memory may have been that of another moment: it is tried again.
+        """
         runners = {runner.name: runner for runner in self._race.fit}
         for s in self._fitting:
             runner = runners[name_of(s)]
             if s.value is None:
-                runner.fail(s.state, s.reason)
+                if s.state in (State.WRONG, State.ERROR) or s.session == session:
+                    runner.fail(s.state, s.reason)
+            elif s.round and runner.state is State.OUT_OF_MEMORY:
+                runner.fail(State.OK, "")  # it raced again since
             elif s.round == 0 and s.measure not in _OF_A_RACE:
                 runner.once[s.measure] = s.value
                 if s.measure == "error":
                     runner.fail(State.OK, "")  # it was checked again since, and is right
 
     def put_in_rounds(self, field: Sequence[Runner]) -> None:
-        """Of the latest race of this field, and who was far behind it.
+        """Of the latest race of this field, and who was far behind it or set aside.
 
-        Who was not in those rounds and is in the field now would be new to them: it begins anew.
+        Who was never seen in it and is in the field now would be new to its rounds: it begins anew.
+        So it does if a longer budget could tell what these rounds cannot of who was set aside.
         """
         race = self._race
         runners = {runner.name: runner for runner in race.fit}
@@ -78,17 +85,24 @@ class Stored:
                 continue
             bounds = _bounds(of_session, rounds)
             rounds = decision.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
-            lead = decision.judge(rounds, calls=calls[0], bounded=True).lead
-            far = {
+            standing = decision.judge(rounds, calls=calls[0], bounded=True)
+            slow = {
                 name: bound
                 for name, bound in bounds.items()
-                if name in runners and race.is_far(runners[name], bound[1], lead, rounds)
+                if name in runners
+                and (
+                    race.is_far(runners[name], bound[1], standing.lead, rounds)
+                    or (
+                        bound[0] == "call_s"
+                        and not self._should_return(of_session, bound[1], standing, rounds)
+                    )
+                )
             }
-            names = [runner.name for runner in field if runner.name not in far]
-            rounds = decision.consistent(rounds, names, calls[0], bounded=bool(far))
+            names = [runner.name for runner in field if runner.name not in slow]
+            rounds = decision.consistent(rounds, names, calls[0], bounded=bool(slow))
             if not rounds:
                 continue
-            for name, (measure, seconds) in far.items():
+            for name, (measure, seconds) in slow.items():
                 runner = runners[name]
                 runner.once[measure] = seconds
                 runner.aside = measure == "call_s"
@@ -97,6 +111,22 @@ class Stored:
             race.rounds, race.session, race.calls = rounds, session, calls[0]
             race.confirming = rounds_of(of_session, -1)
             return
+
+    def _should_return(
+        self,
+        of_session: Sequence[Sample],
+        seconds: float,
+        standing: Standing,
+        rounds: Sequence[Round],
+    ) -> bool:
+        """Whether these rounds leave open if who was set aside is slower, and new ones may not."""
+        budget = self._race.budget.seconds
+        before = [s.value or 0.0 for s in of_session if s.measure == "budget_s"]
+        if len(rounds) < decision.LEAST_ROUNDS or budget <= max(before, default=budget):
+            return False
+        calls = max(s.value or 1.0 for s in of_session if s.measure == "calls")
+        needed = decision.LEAST_ROUNDS * calls * (seconds + sum(rounds[0].lowest.values()))
+        return standing.verdict is not None or needed <= budget
 
 
 def name_of(sample: Sample) -> str:
@@ -108,12 +138,16 @@ def _identity(sample: Sample) -> dict[str, str]:
 
 
 def _bounds(of_session: Sequence[Sample], rounds: Sequence[Round]) -> dict[str, tuple[str, float]]:
-    """Of those who took no part in the rounds: a call that was given up, or the only one timed."""
+    """Of those who took no part in the rounds: a call that was given up, or the only one timed.
+
+    Who was to take part has a number of calls, and who failed has no value.
+    """
+    entered = {name_of(s) for s in of_session if s.measure == "calls" or s.value is None}
     found: dict[str, tuple[str, float]] = {}
     for s in of_session:
-        timed = s.value is not None and s.measure in ("at_least_s", "call_s")
-        if timed and name_of(s) not in rounds[0].lowest:
-            found[name_of(s)] = (s.measure, s.value or 0.0)
+        bound = s.measure == "at_least_s" or (s.measure == "call_s" and name_of(s) not in entered)
+        if bound and s.value is not None and name_of(s) not in rounds[0].lowest:
+            found[name_of(s)] = (s.measure, s.value)
     return found
 
 

@@ -127,9 +127,10 @@ def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterato
 
 def _cells(row: Row, best: float | None) -> dict[str, str]:
     ratio, interval = "-", "-"
-    if row.ratio is not None and row.ratio_low is not None and row.ratio_high is not None:
-        ratio = f"{row.ratio:.2f}"
-        interval = f"{row.ratio_low:.2f}-{row.ratio_high:.2f}" if row.ratio != 1 else ""
+    if row.ratio is not None:
+        ratio, interval = f"{row.ratio:.2f}", ""
+        if row.ratio != 1 and row.ratio_low is not None and row.ratio_high is not None:
+            interval = f"{row.ratio_low:.2f}-{row.ratio_high:.2f}"
     elif row.at_least_s is not None and best:
         ratio = f"> {row.at_least_s / best:.1f}"
     median = readable(row.median_s, "time")

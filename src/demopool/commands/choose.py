@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from math import inf, nan
 from pathlib import Path
@@ -15,13 +16,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from demopool import crossover, feature_files, pictures, telling
+from demopool import crossover, feature_files, pictures, registry, telling
 from demopool.answers import Choice
 from demopool.cases import NAMED, Case, named
 from demopool.choosing import BUDGET, choose
 from demopool.errors import InvalidInput
 from demopool.feature_files import IMAGES, Features
-from demopool.measurement.fingerprint import usual_threads
+from demopool.measurement import fingerprint
 from demopool.runners import Report, Workers
 from demopool.vocabulary import DESCRIPTORS, LAYOUTS, State
 
@@ -160,8 +161,6 @@ def choose_command(
     features = None
     if like:
         features = feature_files.read(like, layout, sizes.pop("batch"), dtype)
-        if not (as_json or output):
-            _say(features.sentence, screen)
     wanted = list(_cases(descriptor, cases, features, dtype, data, sizes))
     if sweep:
         ns, ds = crossover.parse(sweep)
@@ -172,9 +171,14 @@ def choose_command(
     total = budget or len(wanted) * (SWEEP_BUDGET if sweep else BUDGET)
     most = None if max_memory is None else _bytes(max_memory)
     names = tuple(name.strip() for name in backends.split(",")) if backends else ()
+    for name in names:
+        registry.demand(name)
+    if features and not (as_json or output):
+        _say(features.sentence, screen)
+    noise = fingerprint.noise(fingerprint.fingerprint())
     choices: list[Choice] = []
     warned: set[str] = set()
-    with Workers(threads or usual_threads()) as workers:
+    with Workers(threads or fingerprint.usual_threads()) as workers, _progress() as begin:
         for number, case in enumerate(wanted, start=1):
             # What earlier cases did not need is there for the others.
             share = max(total - sum(c.seconds - c.setup_s for c in choices), 0.1)
@@ -182,7 +186,7 @@ def choose_command(
             title = f"{case.descriptor} n={case.n} d={case.d}"
             if len(wanted) > 1:
                 title = f"{number}/{len(wanted)} {title}"
-            with _progress(title, share) as report:
+            with begin(title, share) as report:
                 found = choose(
                     case,
                     backends=names,
@@ -191,6 +195,7 @@ def choose_command(
                     fresh=fresh,
                     save=save,
                     report=report,
+                    noise=noise,
                     workers=workers,
                 )
             choices.append(found)
@@ -208,7 +213,7 @@ def choose_command(
         emit(envelope(SCHEMA, payload), output)
     elif sweep:
         _show_map(cells, screen)
-        for warning in dict.fromkeys(w for choice in choices for w in choice.warnings):
+        for warning in _of_cells(choices):
             _say(f"Warning: {warning}", screen)
     failed = any(row.state is State.WRONG for choice in choices for row in choice.rows)
     return 1 if failed or any(choice.backend is None for choice in choices) else 0
@@ -255,14 +260,33 @@ def _bytes(text: str) -> float:
     return found
 
 
+def _of_cells(choices: Sequence[Choice]) -> Iterator[str]:
+    """The warnings of a sweep, each once, with its cells unless it is of all."""
+    cells: dict[str, list[str]] = {}
+    for choice in choices:
+        for warning in choice.warnings:
+            cells.setdefault(warning, []).append(f"n={choice.case.n} d={choice.case.d}")
+    for warning, of in cells.items():
+        yield warning if len(of) == len(choices) else f"{', '.join(of)}: {warning}"
+
+
+Begin = Callable[[str, float], AbstractContextManager[Report]]
+"""The progress of one case: its title and its seconds."""
+
+
 @contextmanager
-def _progress(title: str, budget: float) -> Iterator[Report]:
-    """Over the budget, on standard error: a bar, gone when done; lines without a terminal."""
+def _progress() -> Iterator[Begin]:
+    """On standard error: a bar for every case, gone when done; lines without a terminal."""
     errors = console(stderr=True)
-    if not errors.is_terminal:
-        with _lines(title, budget) as report:
-            yield report
+    if errors.is_terminal:
+        yield partial(_bar, errors)
         return
+    with _lines() as begin:
+        yield begin
+
+
+@contextmanager
+def _bar(errors: Console, title: str, budget: float) -> Iterator[Report]:
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("", total=budget)
@@ -270,22 +294,26 @@ def _progress(title: str, budget: float) -> Iterator[Report]:
 
 
 @contextmanager
-def _lines(title: str, budget: float) -> Iterator[Report]:
-    """One every few seconds, also while a long call is waited for."""
-    state, ended = [0.0, "starting"], Event()
+def _lines() -> Iterator[Begin]:
+    """One every few seconds of the whole command, also while a long call is waited for."""
+    said, ended = ["starting"], Event()
 
     def write() -> None:
         while not ended.wait(LINE_SECONDS):
-            seconds, what = state
-            click.echo(f"{title}: {seconds:.0f} of {budget:.3g} s, {what}", err=True)
+            click.echo(said[0], err=True)
 
-    def report(seconds: float, what: str) -> None:
-        state[:] = seconds, what
+    @contextmanager
+    def begin(title: str, budget: float) -> Iterator[Report]:
+        def report(seconds: float, what: str) -> None:
+            said[0] = f"{title}: {seconds:.0f} of {budget:.3g} s, {what}"
+
+        report(0.0, "starting")
+        yield report
 
     thread = Thread(target=write, daemon=True)
     thread.start()
     try:
-        yield report
+        yield begin
     finally:
         ended.set()
         thread.join()

@@ -53,11 +53,16 @@ _STACK = re.compile(
 
 
 class Answer(NamedTuple):
-    """What came of one request: a value if it is ok, else the reason why there is none."""
+    """What came of one request: a value if it is ok, else the reason why there is none.
+
+    ``asked`` is False where no process came up that could have been asked: that says nothing of the
+    request.
+    """
 
     state: State
     value: Any = None
     reason: str = ""
+    asked: bool = True
 
 
 def thread_environment(threads: int) -> dict[str, str]:
@@ -109,9 +114,11 @@ class Worker:
             request = pickle.dumps((function, arguments, options))
         except Exception as problem:
             raise InvalidInput(f"a worker cannot be sent {what}: {problem}.") from problem
+        asked = False
         try:
             if self._process is None:
                 self._start()
+            asked = True
             self._printed.seek(0)
             self._printed.truncate()
             self._channel.send_bytes(request)
@@ -126,7 +133,7 @@ class Worker:
             self.close()
             raise
         self.close()
-        return answer
+        return answer._replace(asked=asked)
 
     def close(self) -> None:
         """Kill the process and what it started; harmless when there is none."""

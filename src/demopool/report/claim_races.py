@@ -146,15 +146,19 @@ class ClaimRace(Race):
         """Rounds of whoever is left of each side."""
         times = self._warm_up()
         while len(self.rounds) < ROUNDS and not self.budget.is_spent:
-            alive = [runner for side in self.sides for runner in self._left(side)]
-            if not alive:
-                return
+            left = [self._left(side) for side in self.sides]
+            if not all(left):
+                return  # there is nobody to compare with
+            alive = [runner for side in left for runner in side]
             self.report(f"round {len(self.rounds) + 1} of {ROUNDS}")
             made = self._round(alive, len(self.rounds) + 1, times)
             if made is not None:
                 self.rounds.append(made)
             elif not self.racing:
                 return
+
+    def _fields(self) -> list[list[Runner]]:
+        return self.sides
 
     def _left(self, side: list[Runner]) -> list[Runner]:
         """Who was in all rounds, and was not slower than the side's best in every one."""

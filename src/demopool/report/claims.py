@@ -18,16 +18,13 @@ import numpy as np
 from demopool import decision, stored
 from demopool.candidates import Candidate, Subject
 from demopool.cases import Case, named
-from demopool.decision import Round
+from demopool.decision import FEWEST, Round
 from demopool.samples import Sample
 from demopool.units import readable
 
 COMMAND = "demopool report --claims"
 SESSION = "claim:"
 """How the name of a session of ours begins; the claim's key follows."""
-
-FEWEST = 6
-"""Rounds: with fewer not even the lowest and the highest ratio enclose the median in 95 %."""
 
 READINGS = 3
 """Of the memory of a call."""
@@ -211,10 +208,19 @@ def best_of(rounds: Sequence[Round], names: set[str]) -> str | None:
 
 def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     assert claim.theirs is not None
-    rounds = stored.rounds_of(of_session, 1, name_of)
-    ours, theirs = (best_of(rounds, _names(side, of_session)) for side in claim.sides)
+    timed = stored.rounds_of(of_session, 1, name_of)
+    names = [_names(side, of_session) for side in claim.sides]
+    rounds = [r for r in timed if all(own & r.lowest.keys() for own in names)]
+    ours, theirs = (best_of(rounds, own) for own in names)
     if len(rounds) < FEWEST or ours is None or theirs is None:
         said = f"{_counted(len(rounds))} of both sides, {FEWEST} are needed"
+        missing = [
+            _told_side(side)
+            for side, own in zip(claim.sides, names, strict=True)
+            if not any(own & r.lowest.keys() for r in timed)
+        ]
+        if missing:
+            said += f" ({' and '.join(missing)} in none)"
         return _unknown(claim, f"{said}; {COMMAND} --fresh --budget 120 tries longer")
     ratios = [r.lowest[theirs] / r.lowest[ours] for r in rounds]
     low, middle, high = decision.interval(ratios)
@@ -258,6 +264,10 @@ def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
         f"store: {ours} against {theirs}, {min(len(small), len(large))} measurements"
     )
     return _by_limit(claim, told, low, high)
+
+
+def _told_side(side: Side) -> str:
+    return f"{side.case.descriptor} by {' or '.join(side.routes) or 'any route'}"
 
 
 def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:

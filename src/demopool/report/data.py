@@ -88,11 +88,15 @@ class Job(NamedTuple):
 
 @dataclass
 class Gathered:
-    """``frame``: asv's results for the history; ``notes``: what was set aside, and why."""
+    """``frame``: asv's results for the history; ``notes``: what was set aside, and why.
+
+    ``begun``: machine, threads and case of whatever has samples, with or without a whole round.
+    """
 
     jobs: list[Job] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     claimed: list[Sample] = field(default_factory=list)
+    begun: set[tuple[str, int, Case]] = field(default_factory=set)
     frame: Any = None
     notes: list[str] = field(default_factory=list)
 
@@ -128,6 +132,7 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
         rows += _read(path, found.notes)
     found.claimed = [s for s in rows if s.session.startswith(claims.SESSION)]
     rest = [s for s in rows if not s.session.startswith(claims.SESSION)]
+    found.begun = {(s.fingerprint, s.threads, s.case) for s in rest}
     # This machine's come first, in tables and pictures.
     found.jobs = sorted(_jobs(rest), key=lambda job: job.fingerprint != here)
     found.facts += _of_jobs(found.jobs)
@@ -242,4 +247,5 @@ def _of_calls(found: Iterable[Sample]) -> Iterator[Fact]:
         groups[key][1].append(float(s.value or 0.0))
     for key, (_, values) in groups.items():
         low, middle, high = decision.interval(values)
-        yield Fact(*key, "call_s", middle, low, high)
+        sure = len(values) >= decision.FEWEST
+        yield Fact(*key, "call_s", middle, low if sure else None, high if sure else None)

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from demopool import crossover, history, pictures
+from demopool import crossover, decision, history, pictures
 from demopool.cases import Case
 from demopool.errors import DemopoolError
 from demopool.history import plot
@@ -25,16 +25,18 @@ from demopool.pictures import GRID, INK, SOFT
 from demopool.units import readable
 from demopool.vocabulary import DESCRIPTORS
 
-from .claims import FEWEST as SURE
 from .data import Fact, Gathered, Job, Origin, plain
 
 WIDTH, HEIGHT = 3.7, 2.9
 """Inches: letters of 8 points can be read where a page is 390 pixels wide."""
 
 CLIPPED = 6.0
-"""Bars longer than so many times the best are cut, and say so."""
+"""The axis ends at so many times the best; longer bars end with it, and say so."""
 
 MOST_BARS = 14
+
+PAGE = 4096.0
+"""Bytes: less memory than a page is not seen, and 0 has no place on a logarithmic axis."""
 
 _FEWEST = 3
 """Sizes in a curve."""
@@ -95,29 +97,27 @@ def of_job(job: Job) -> Iterator[Figure]:
         scale, unit = _unit(min(row.median_s or 1.0 for row in rows))
         figure, axes = _panel(0.75 + 0.24 * len(rows))
         values = [(row.median_s or 0.0) * scale for row in rows]
-        end = min(max(values), CLIPPED * min(values))
+        longest = max(_or(row.high_s, row.median_s or 0.0) * scale for row in rows)
+        end = min(longest, CLIPPED * min(values))
         for y, (row, value) in enumerate(zip(rows, values, strict=True)):
             look = pictures.look(str(row.candidate))
-            low, high = ((v or 0.0) * scale for v in (row.low_s, row.high_s))
-            axes.barh(y, min(value, end), height=0.62, color=look.colour)
-            if value <= end:
-                shown = [[value - low], [min(high, 1.3 * end) - value]]
+            low, high = (_or(v, row.median_s or 0.0) * scale for v in (row.low_s, row.high_s))
+            axes.barh(y, value, height=0.62, color=look.colour)
+            if row.low_s is not None and value <= end:
+                shown = [[value - low], [high - value]]
                 axes.errorbar(value, y, xerr=shown, color=INK, lw=1, capsize=2.5)
             told = readable(row.median_s, "time") + (" »" if value > end else "")
-            place = max(min(high, 1.3 * end), value) if value <= end else end
-            offset = {"xytext": (4, 0), "textcoords": "offset points"}
-            axes.annotate(told, (place, y), va="center", fontsize=8, **offset)
+            beside = {"xytext": (4, 0), "textcoords": "offset points", "annotation_clip": False}
+            axes.annotate(told, (min(high, end), y), va="center", fontsize=8, **beside)
         axes.set_yticks(range(len(rows)), [str(row.candidate) for row in rows], fontsize=8)
         axes.invert_yaxis()
-        axes.set(xlabel=unit, xlim=(0, end * 1.45))
+        axes.set(xlabel=unit, xlim=(0, end))
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
     title = f"{_sizes(job.choice.case)}: {_origin(job.origin)}"
     says = "Median of the rounds' lowest calls with its 95 % interval"
-    fewest = min(row.rounds for row in rows)
-    if fewest < SURE:
-        rounds = "one round has none" if fewest < 2 else f"of {fewest} rounds only their range"
-        says = f"Median of the rounds' lowest calls with its 95 % interval; {rounds}"
+    if any(row.low_s is None for row in rows):
+        says += f"; fewer than {decision.FEWEST} rounds have none"
     says += "." if len(rows) == len(timed) else f"; the best {len(rows)} of {len(timed)}."
     yield Figure(_file_name(job), title, says, figure)
 
@@ -231,6 +231,8 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
     """Memory, or the error, against the time of every candidate on the job that has most."""
     points: dict[tuple[Origin, Case], dict[str, dict[str, Fact]]] = {}
     for f in facts:
+        if f.measure == "peak_host_bytes":
+            f = f._replace(value=max(f.value, PAGE))
         if f.measure in ("call_s", measure) and f.value > 0:
             both = points.setdefault((f.origin, f.case), {}).setdefault(f.candidate, {})
             both[f.measure] = f

@@ -18,7 +18,7 @@ from demopool.measurement import fingerprint
 from demopool.profiles import Decided, Profile
 from demopool.units import readable
 
-from .claims import FEWEST, Judged
+from .claims import Judged
 from .data import Gathered, Job
 from .figures import Figure
 from .html import Cell, bullets, paragraph, picture, table
@@ -72,7 +72,7 @@ def render(
         "<h1>Which second-order pooling should run here?</h1>",
         paragraph(f"{_machine(facts)}; demopool {version('demopool')}, {made}", "soft"),
         '<h2 id="use">Recommendation</h2>',
-        *_recommendation(profile, found.jobs, key),
+        *_recommendation(profile, found, key),
         bullets(found.notes, "warnings"),
         '<h2 id="claims">The paper\'s claims on this machine</h2>',
         *_claims(claims),
@@ -97,27 +97,17 @@ def sizes(case: Case) -> str:
     return f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}{on}"
 
 
-def span(
-    low: float | None, middle: float | None, high: float | None, rounds: int | None = None
-) -> str:
-    """A time with its interval."""
+def span(low: float | None, middle: float | None, high: float | None) -> str:
+    """A time with its interval, if it has one."""
     if middle is None:
         return "-"
     if low is None or high is None:
         return readable(middle, "time")
-    between = f"{readable(low, 'time')} to {readable(high, 'time')}"
-    return f"{readable(middle, 'time')} ({few(rounds, between)})"
+    return f"{readable(middle, 'time')} ({readable(low, 'time')} to {readable(high, 'time')})"
 
 
 def time_of(row: Row) -> str:
-    return span(row.low_s, row.median_s, row.high_s, row.rounds)
-
-
-def few(rounds: int | None, between: str) -> str:
-    """So few rounds have a range, but no 95 % interval; one has not even that."""
-    if rounds is None or rounds >= FEWEST:
-        return between
-    return f"{rounds} rounds: {between}" if rounds > 1 else "1 round"
+    return span(row.low_s, row.median_s, row.high_s)
 
 
 def ratio(row: Row | None) -> str:
@@ -126,8 +116,7 @@ def ratio(row: Row | None) -> str:
         return "-"
     if row.ratio_low is None or row.ratio_high is None:
         return f"{row.ratio:.2f}x"
-    between = f"{row.ratio_low:.2f} to {row.ratio_high:.2f}"
-    return f"{row.ratio:.2f}x ({few(row.rounds, between)})"
+    return f"{row.ratio:.2f}x ({row.ratio_low:.2f} to {row.ratio_high:.2f})"
 
 
 def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
@@ -138,7 +127,8 @@ def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
     return own, min(others, key=lambda row: row.ratio or 0.0, default=None)
 
 
-def _recommendation(profile: Profile, jobs: Sequence[Job], key: str) -> Iterable[str]:
+def _recommendation(profile: Profile, found: Gathered, key: str) -> Iterable[str]:
+    jobs = found.jobs
     here = [job for job in jobs if job.fingerprint == key]
     known = {(job.choice.case, job.choice.threads) for job in here}
     alone = [d for d in reversed(profile.decided) if (d.case, d.threads) not in known]
@@ -159,7 +149,10 @@ def _recommendation(profile: Profile, jobs: Sequence[Job], key: str) -> Iterable
     if others:
         headings.append("machine")
     rows = [_recommended(job, bool(others)) for job in (*here, *others)]
-    rows += [_decided(answer, bool(others)) for answer in alone]
+    rows += [
+        _decided(answer, (key, answer.threads, answer.case) in found.begun, bool(others))
+        for answer in alone
+    ]
     yield table(headings, rows, numbers=(5, 7))
     yield paragraph(
         "Fastest: at least 3 % faster than every other; tie: all within 5 % of the best, and less "
@@ -190,15 +183,16 @@ def load(job: Job) -> str:
     return "not recorded" if job.load is None else f"{job.load:.1f} cores"
 
 
-def _decided(answer: Decided, named: bool) -> list[Cell | str]:
-    """From the profile alone: its samples are gone, and with them the interval."""
+def _decided(answer: Decided, begun: bool, named: bool) -> list[Cell | str]:
+    """From the profile alone, without an interval: ``begun`` if there are samples of it."""
+    why = "no whole round was timed" if begun else "samples are gone"
     times = {(m.backend, m.route): m.seconds for m in answer.candidates}
     own = times.pop((answer.backend, answer.route), None)
     row: list[Cell | str] = [
         f"{answer.case.descriptor}, {sizes(answer.case)}",
         f"{answer.backend}, {answer.route}",
         answer.state,
-        Cell(f"{readable(own, 'time')} (samples are gone)", own),
+        Cell(f"{readable(own, 'time')} ({why})", own),
         *("-", "-", "-"),
         str(answer.threads),
         answer.measured_at[:16].replace("T", " "),
