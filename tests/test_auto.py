@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from races import HERE, choice
 
 import demopool as dp
-from demopool import auto, costs, estimates, places, profile_files, profiles
+from demopool import auto, costs, estimates, places, profile_files, profiles, registry
 from demopool.answers import Choice, Row
 from demopool.candidates import Candidate, Subject
 from demopool.cases import Case
@@ -260,3 +262,28 @@ def test_nothing_is_kept_of_a_race_without_times() -> None:
     empty = Choice(CASE, Verdict.UNKNOWN, "numpy:cpu", "dense", "", (), 2, 1.0, 0, fingerprint=HERE)
     assert profiles.remember(empty) == ""
     assert profiles.here() == profiles.Profile()
+
+
+def _explain(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "demopool", "explain", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+
+
+def test_explain_says_what_is_wrong_with_a_name(plain_environment: dict[str, str]) -> None:
+    done = _explain("--route", "foo", env=plain_environment)
+    assert done.returncode == 2
+    assert "route must be auto or one of dense, matrix-free for weights" in done.stderr
+    absent = next((b for b in registry.names() if b not in registry.available()), None)
+    if absent:
+        done = _explain("--backend", absent, env=plain_environment)
+        assert done.returncode != 0
+        assert f"{absent} is not available: " in done.stderr
+
+
+def test_explain_keeps_names_whole_at_80_columns(plain_environment: dict[str, str]) -> None:
+    job = ("--descriptor", "sketched-power", "--n", "500000", "--d", "20000")
+    done = _explain(*job, env=plain_environment | {"COLUMNS": "80"})
+    assert "numpy:cpu/newton-schulz+moment " in done.stdout
+    assert max(map(len, done.stdout.splitlines()[1:])) <= 80
+    assert "e+0" not in done.stdout
+    assert " h " in done.stdout

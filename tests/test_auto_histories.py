@@ -58,9 +58,8 @@ class Books:
         self.times: dict[tuple[Known, Candidate], float] = {}
         self.faults: dict[tuple[Known, Candidate], State] = {}
         self.bounds: list[tuple[Known, Candidate, float]] = []
-        self.memory: list[tuple[Known, Candidate, float]] = []
 
-    def enter(self, case: Case, rows: list[Row], free: float) -> None:
+    def enter(self, case: Case, rows: list[Row]) -> None:
         known = _kind(case), _sizes(case)
         for row in rows:
             entry = known, row.candidate
@@ -68,18 +67,17 @@ class Books:
             if timed:
                 self.times[entry] = row.median_s or 0.0
                 self.faults.pop(entry, None)
-            elif row.state is State.OK or (
-                entry in self.faults and row.state not in (State.WRONG, State.ERROR)
-            ):
-                continue  # interrupted, or an excuse of who was wrong or crashed
+            elif row.state is State.OK or self.faults.get(entry) is State.WRONG:
+                continue  # interrupted, or an excuse of who was wrong
+            elif entry in self.faults and row.state not in (State.WRONG, State.ERROR):
+                continue  # or crashed
+            elif row.state in (State.TIMEOUT, State.OUT_OF_MEMORY) and "predicted" in row.reason:
+                continue  # it was not tried
             self.bounds = [b for b in self.bounds if b[:2] != entry]
-            self.memory = [b for b in self.memory if b[:2] != entry]
             if row.state in (State.WRONG, State.ERROR):
                 self.faults[entry] = row.state
             elif row.at_least_s is not None:
                 self.bounds.append((*entry, row.at_least_s))
-            elif row.state is State.OUT_OF_MEMORY and "predicted" not in row.reason:
-                self.memory.append((*entry, free))
 
     def fault(self, case: Case, candidate: Candidate) -> State | None:
         found = None
@@ -98,11 +96,7 @@ class Books:
         return found
 
     def needed(self, case: Case, candidate: Candidate) -> float:
-        found = predicted_bytes(Subject("descriptor", case.descriptor), candidate, case)
-        for (kind, sizes), who, free in self.memory:
-            if who == candidate and kind == _kind(case) and _no_smaller(_sizes(case), sizes):
-                found = max(found, free)
-        return found
+        return predicted_bytes(Subject("descriptor", case.descriptor), candidate, case)
 
 
 def _play(rng: np.random.Generator, case: Case) -> tuple[list[Row], bool]:
@@ -171,7 +165,6 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("history")))
         for _ in range(int(rng.integers(1, 6))):
             free = float(10 ** rng.uniform(7.6, 11))
-            patch.setattr(profiles.memory, "available_host_bytes", lambda free=free: free)
             patch.setattr(auto, "limits_here", lambda name, free=free: Limits(None, free / 2))
             patch.setattr(auto, "_rooms", {})
             case = case if rng.random() < 0.4 else _case(rng)  # people ask again
@@ -181,7 +174,7 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
             state = Verdict(rng.choice(["fastest", "tie", "unknown"]) if timed else "unknown")
             told = choice(case, {}, best, rows=tuple(rows), whole=whole, state=state)
             assert profiles.remember(told) == ""
-            books.enter(case, rows, free)
+            books.enter(case, rows)
             for question in _questions(rng, case):
                 for home in ("numpy:cpu", "torch:cpu"):
                     if home in BACKENDS:

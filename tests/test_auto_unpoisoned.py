@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from demopool import auto, costs, estimates, options, places, profile_files, pro
 from demopool.answers import Row
 from demopool.candidates import Candidate, Limits, Subject, predicted_bytes
 from demopool.cases import Case
+from demopool.measurement import memory
 from demopool.measurement.fingerprint import usual_threads
 from demopool.vocabulary import State
 
@@ -164,19 +165,132 @@ def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.Mo
     assert "nothing is predicted to fit" in found.warning
 
 
-def test_a_call_that_ran_out_of_memory_needs_more_than_was_free(
+def test_a_lack_of_memory_tells_what_the_call_was_seen_to_need_or_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(profiles.memory, "available_host_bytes", lambda: 10**9)
+    """Whatever is free when the answer is kept, or kept again from samples."""
+    monkeypatch.setattr(memory, "available_host_bytes", lambda: 22 * 10**9)
     killed = without_time("numpy:cpu/dense", State.OUT_OF_MEMORY, "the worker was killed")
-    hoped = without_time("numpy:cpu/matrix-free", State.OUT_OF_MEMORY, "predicted to need 3 GB")
-    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", killed, hoped))
-    found = {o.route: o for o in dp.explain((2, 50, 12), backend="numpy:cpu").options}
-    assert found["dense"].needed_bytes == 10**9
-    assert found["matrix-free"].needed_bytes < 10**8
-    assert dp.explain((2, 39, 12), route="dense").options[0].needed_bytes < 10**8
+    free = without_time("numpy:cpu/matrix-free", State.OUT_OF_MEMORY, "the worker was killed")
+    seen = replace(free, peak_host_bytes=1e9)
+    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", killed, seen))
+
+    def needed(route: str, n: int = 40) -> float:
+        return dp.explain((2, n, 12), backend="numpy:cpu", route=route).options[0].needed_bytes
+
+    assert needed("dense") < 10**6
+    assert (needed("matrix-free"), needed("matrix-free", 50)) == (1e9, 1e9)
+    assert needed("matrix-free", 39) < 10**6
     _room(monkeypatch, 5e8)
-    assert dp.explain((2, 40, 12), backend="numpy:cpu").route == "matrix-free"
+    assert dp.explain((2, 40, 12), backend="numpy:cpu").route == "dense"
+    # Until it does as much.
+    larger = Case(batch=2, n=50, d=12)
+    profiles.remember(choice(larger, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free"))
+    assert needed("matrix-free") < 10**6
+
+
+def test_who_was_left_out_has_shown_nothing() -> None:
+    left_out = (
+        without_time("numpy:cpu/dense", State.TIMEOUT, "left out: about 9 s to check and time it"),
+        without_time("torch:cpu/dense", State.OUT_OF_MEMORY, "predicted to need 9 GB"),
+    )
+    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", *left_out))
+    assert profiles.here().decided[0].untimed == ()
+
+
+def test_a_warning_is_said_once_whatever_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_warned", set())
+    case = Case(batch=1, n=5000, d=2048)
+    _room(monkeypatch, 1e6)
+    with pytest.warns(RuntimeWarning, match="nothing is predicted to fit"):
+        auto.pick(case, home="numpy:cpu")
+    _room(monkeypatch, 2e6)
+    auto.pick(case, home="numpy:cpu")  # another sentence, the same matter
+
+
+def _state(candidate: str, shape: tuple[int, ...], descriptor: str, **parameters: float) -> str:
+    backend, route = candidate.split("/")
+    found = dp.explain(shape, descriptor, backend=backend, **parameters)
+    return next(str(o.state) for o in found.options if o.route == route)
+
+
+def test_who_was_wrong_is_so_for_as_hard_a_job_and_until_that_is_checked_again() -> None:
+    power = {p: Case(descriptor="power", batch=1, n=30, d=20, p=p) for p in (0.01, 0.1, 0.5)}
+    gram = "numpy:cpu/gram"
+    wrong = without_time(gram, State.WRONG, "its error is 3")
+    profiles.remember(choice(power[0.1], {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
+
+    def states() -> list[str]:
+        return [_state(gram, (1, 60, 20), "power", p=p) for p in power]
+
+    assert states() == ["wrong", "wrong", "ok"]
+    profiles.remember(choice(power[0.5], {gram: 1e-3}, gram))
+    assert states() == ["wrong", "wrong", "ok"]
+    profiles.remember(choice(power[0.01], {}, "", wrong))
+    profiles.remember(choice(power[0.1], {gram: 1e-3}, gram))
+    assert states() == ["wrong", "ok", "ok"]
+    profiles.remember(choice(power[0.01], {gram: 1e-3}, gram))
+    assert states() == ["ok", "ok", "ok"]
+
+
+def test_who_was_wrong_with_weights_is_so_for_that_gamma_and_tau() -> None:
+    wrong = without_time("numpy:cpu/dense", State.WRONG, "its error is 3")
+    case = replace(CASE, gamma=0.9)
+    profiles.remember(choice(case, {"numpy:cpu/matrix-free": 1e-3}, "", wrong))
+    assert _state("numpy:cpu/dense", (2, 40, 12), "democratic", gamma=0.9) == "wrong"
+    assert _state("numpy:cpu/dense", (2, 40, 12), "democratic") == "ok"
+    X = np.ones((2, 40, 12), np.float32)
+    asked: list[Case] = []
+    with pytest.MonkeyPatch.context() as patch:
+        genuine = auto.pick
+        patch.setattr(auto, "pick", lambda case, **o: asked.append(case) or genuine(case, **o))
+        dp.describe(X, "democratic", gamma=0.9)
+        dp.backend("numpy:cpu").weights(X, gamma=0.9)
+    assert [case.gamma for case in asked] == [0.9, 0.9]
+
+
+def test_times_of_other_threads_count_only_where_there_are_no_others() -> None:
+    """One call given up and timed with one number of threads, and timed with another."""
+    here, other = usual_threads(), usual_threads() + 1
+    name, near = "numpy:cpu/dense", Case(batch=2, n=44, d=12)
+    late = without_time(name, State.TIMEOUT, "no answer within 9 s", 9.0)
+    profiles.remember(choice(near, {name: 10.0}, name, late, threads=other))
+    slow = dp.explain((2, 44, 12), backend="numpy:cpu", route="dense").options[0]
+    assert slow.predicted_s >= 9.0
+    coefficients = profiles.here().coefficients
+    profiles.remember(choice(CASE, {name: 3e-4}, name, threads=here))
+    quick = dp.explain((2, 44, 12), backend="numpy:cpu", route="dense").options[0]
+    assert quick.predicted_s < 1e-2
+    assert quick.at_least_s is None
+    alone = profiles.fit(tuple(d for d in profiles.here().decided if d.threads == here))
+    assert profiles.here().coefficients == alone != coefficients
+    # Also when the file was written for the others.
+    profiles.remember(choice(Case(n=9, d=9), {name: 1.0}, name, threads=other))
+    assert profiles.here().coefficients == alone
+
+
+def test_an_answer_of_other_threads_has_its_own_time() -> None:
+    """No "(-)": the answer, its time and those it is compared with are of one record."""
+    name = "numba:cpu/dense"
+    profiles.remember(choice(CASE, TIMES, name, threads=usual_threads() + 1))
+    assert "fastest among 3 candidates (250 us)" in dp.explain((2, 40, 12)).sentence
+    few = {"numpy:cpu/dense": 3e-4}
+    profiles.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
+    found = dp.explain((2, 40, 12))
+    assert "(-)" not in found.sentence
+    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    assert measured == few
+
+
+def test_a_prediction_needs_a_margin_over_what_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense, free = (Candidate("numpy:cpu", route) for route in ("dense", "matrix-free"))
+    for factor, taken in ((0.8, dense), (0.5, free)):
+        profiles.remember(choice(CASE, {str(dense): 1e-3}, str(dense), whole=False))
+        predicted = {dense: 1e-3, free: factor * 1e-3}
+        monkeypatch.setattr(estimates, "seconds", lambda c, case, profile, p=predicted: p[c])
+        auto._survey.cache_clear()
+        found = dp.explain((2, 40, 12), backend="numpy:cpu")
+        assert found.route == taken.route
 
 
 def test_what_was_measured_is_never_said_not_to_be() -> None:

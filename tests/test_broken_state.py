@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from races import choice, without_time
 
 import demopool as dp
-from demopool import choosing, decision, places, profile_files, profiles, samples
+from demopool import decision, places, profile_files, profiles, samples
 from demopool.cases import Case
 from demopool.samples import Sample
+from demopool.stored import Stored
 from demopool.vocabulary import State
 
 CASE = Case(batch=2, n=40, d=12)
@@ -248,18 +249,25 @@ def test_no_samples_cost_a_race_its_resuming(
             break
     path = tmp_path_factory.mktemp("samples") / "race.jsonl"
     path.write_bytes(b"\n".join(rows) + b"\n")
+    field = [
+        SimpleNamespace(name=name, identity=IDENTITY, once={}, aside=False, fail=lambda *why: None)
+        for name in RUNNERS
+    ]
     race = SimpleNamespace(
-        fit=[SimpleNamespace(name=name, identity=IDENTITY) for name in RUNNERS],
+        fit=field,
         rounds=[],
         confirming=[],
         calls=1,
         session="new",
+        is_far=lambda *facts: False,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        known = choosing._resume(race, path)
-    for of in known.values():
-        assert all(np.isfinite(value) and value >= 0 for value in of.values())
+        stored = Stored(path, race)
+    stored.put_in_once()
+    stored.put_in_rounds(field)
+    for runner in field:
+        assert all(np.isfinite(value) and value >= 0 for value in runner.once.values())
     assert 1 <= race.calls < 2**31
     for made in (*race.rounds, *race.confirming):
         assert all(0 < t < 1e10 for of in (made.lowest, made.mean) for t in of.values())

@@ -337,7 +337,13 @@ def test_no_row_of_the_noise_is_zero(n: int, d: int, dtype: str) -> None:
         (999_900, "memory", "1 MB"),
         (1.02e7, "memory", "10.2 MB"),
         (3.7e10, "memory", "37 GB"),
+        (1.6e13, "memory", "16 TB"),
+        (1.6e16, "memory", "16,000 TB"),
         (0.99999, "time", "1 s"),
+        (900, "time", "900 s"),
+        (1800, "time", "30 min"),
+        (5400, "time", "1.5 h"),
+        (3.6e7, "time", "10,000 h"),
         (2.5e-5, "time", "25 us"),
     ],
 )

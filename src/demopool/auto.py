@@ -3,7 +3,8 @@
 1. The very case was measured on this machine (``demopool choose``): what was recommended.
 2. Something was measured: the lowest time, measured or else predicted by the cost model with
    coefficients fitted to those measurements and corrected by what it missed on cases of about the
-   same size, among backends that were right when they were measured.
+   same size, among backends that were right when they were measured. A prediction must be 1.5 times
+   lower than what was timed at the very sizes.
 3. Nothing was: the backend the array belongs to, by the cheapest route of the model as shipped.
 
 Who was wrong, or crashed, is not taken, nor what is predicted not to fit into memory (the rule of
@@ -25,7 +26,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from . import forks, profiles
+from . import forks, profiles, registry, routes
 from .candidates import Candidate, Subject, limits_here
 from .cases import Case
 from .errors import InvalidInput, Unsupported
@@ -44,6 +45,10 @@ ROOM_SECONDS = 1.0
 OVERRULED = 2.0
 """A recommendation stands until another candidate is known to be so many times faster: a later race
 measured it, or it was left out then because it was thought to be slow."""
+
+MARGIN = 1.5
+"""What was timed at these sizes makes way for a prediction only if that is so many times lower: the
+model errs, a clock does not."""
 
 DESCRIPTOR_OF = {
     "weights": "democratic",
@@ -80,7 +85,6 @@ class _Survey:
 
     case: Case
     options: tuple[Option, ...]
-    answer: Decided | None
     known: Decided | None
     cases: int
     fitted: bool
@@ -98,10 +102,14 @@ def pick(
 ) -> Candidate:
     """Backend and route for a case whose array belongs to ``home``; asking again costs nothing."""
     found = _decide(_survey(case, home, backend, route, subject, *_world()), _room)
-    if found.warning and found.warning not in _warned:
-        _warned.add(found.warning)
-        warnings.warn(found.sentence, RuntimeWarning, stacklevel=4)
-    return Candidate(found.backend, found.route)
+    taken = Candidate(found.backend, found.route)
+    if found.warning:
+        # Not by its sentence: that has what is free at the moment.
+        kind = next(o.state for o in found.options if (o.backend, o.route) == tuple(taken))
+        if (case, taken, kind) not in _warned:
+            _warned.add((case, taken, kind))
+            warnings.warn(found.sentence, RuntimeWarning, stacklevel=4)
+    return taken
 
 
 def pick_route(backend: str, operation: str, **job: Any) -> str:
@@ -140,6 +148,9 @@ def explain(
     case = Case(
         descriptor=descriptor, batch=max(images, 1), n=n, d=d, dtype=dtype, data=data, **parameters
     )
+    routes.demand(case.descriptor, route)
+    if backend != "auto":
+        registry.demand(backend)
     return _decide(_survey(case, DEFAULT, backend, route, None, *_world()), _room)
 
 
@@ -148,7 +159,7 @@ def explain(
 
 def _world() -> tuple[Any, ...]:
     """What else the options depend on."""
-    return profiles.version_of_here(), forks.loaded_before
+    return profiles.version_of_here(), usual_threads(), forks.loaded_before
 
 
 @lru_cache(maxsize=1024)
@@ -159,9 +170,10 @@ def _survey(
     route: str,
     subject: Subject | None,
     version: Any,
+    threads: int,
     before_fork: frozenset[str] | None,
 ) -> _Survey:
-    profile, threads = profiles.here(), usual_threads()
+    profile = profiles.here()
     of = Subject("descriptor", case.descriptor)
     known = profile.record(case, threads)
     options = options_for(case, home, backend, route, subject or of, profile, known)
@@ -169,8 +181,7 @@ def _survey(
     if not possible:
         reasons = "; ".join(dict.fromkeys(option.reason for option in options))
         raise Unsupported(f"{case.descriptor} by {route}", reasons or "no backend has it")
-    answer = profile.of(case, threads)
-    found = _Survey(case, options, answer, known, len(profile.decided), bool(profile.coefficients))
+    found = _Survey(case, options, known, len(profile.decided), bool(profile.coefficients))
     return replace(
         found,
         unlimited=_decide(found, lambda name: inf),
@@ -190,12 +201,13 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
     if not usable:
         best, why = _last(options, room)
         return _explained(survey, best, f"{best.name}: {why}", options, warning=why)
-    best = min(usable, key=lambda option: option.estimated_s)
-    answer = survey.answer
+    best = min(usable, key=_with_margin)
+    lowest = min(option.estimated_s for option in usable)
+    answer = survey.known if survey.known and survey.known.whole else None
     recommended = answer and next(
         (o for o in usable if (o.backend, o.route) == (answer.backend, answer.route)), None
     )
-    if answer and recommended and recommended.estimated_s <= OVERRULED * best.estimated_s:
+    if answer and recommended and recommended.estimated_s <= OVERRULED * lowest:
         verdict = "probably fastest" if answer.state == Verdict.UNKNOWN else answer.state
         sentence = (
             f"{recommended.name}: measured here{_with_threads(answer.threads)}, {verdict} among "
@@ -209,6 +221,10 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
             f" {recommended.name} was recommended, but takes over {OVERRULED:g} times as long."
         )
     return _explained(survey, best, sentence, options)
+
+
+def _with_margin(option: Option) -> float:
+    return option.measured_s or MARGIN * option.estimated_s
 
 
 def _judged(option: Option, room: Callable[[str], float]) -> Option:
@@ -315,7 +331,7 @@ def _count(number: int, what: str) -> str:
 
 # --- the surroundings ---
 
-_warned: set[str] = set()
+_warned: set[tuple[Case, Candidate, State]] = set()
 _rooms: dict[str, tuple[float, float]] = {}
 
 

@@ -69,11 +69,7 @@ def describe(
     k, seed, dtype = validated(k=k, seed=seed, dtype=dtype)
     zero_rows, normalize = validated(zero_rows=zero_rows, normalize=normalize)
     backend, route = validated(backend=backend, route=route)
-    chosen = routes.split(descriptor, route)
-    for operation, name in chosen.items():
-        known = name if name == "auto" else routes.find(operation, name)
-        if isinstance(known, str) and known != "auto":
-            raise Unsupported(f"{descriptor} by {route}", known)
+    chosen = routes.demand(descriptor, route)
     if order == 1 and descriptor not in ("sum", "democratic"):
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
 
@@ -82,6 +78,7 @@ def describe(
     features = _as_rows(X, layout)
     if "auto" in (backend, *chosen.values()):
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
+        parameters |= {"gamma": gamma, "tau": tau}
         if dtype is not None:
             parameters["dtype"] = result_dtype(dtype)  # what is worked in
         backend, route = _picked(home, features, descriptor, backend, route, parameters)

@@ -8,6 +8,7 @@ from . import costs, profiles
 from .candidates import Candidate, Subject, predicted_bytes
 from .cases import Case
 from .learnt import Profile, sizes
+from .measurement.fingerprint import usual_threads
 from .vocabulary import result_dtype
 
 # What the model missed on a measured case corrects its predictions for others of the same
@@ -27,7 +28,7 @@ def prices(backend: str, dtype: str, profile: Profile | None = None) -> dict[str
 def seconds(candidate: Candidate, case: Case, profile: Profile) -> float:
     """By the model, corrected by what it missed nearby, and no less than was seen."""
     predicted = modelled(candidate, case, profile) * correction(candidate, case, profile)
-    return max(predicted, profile.at_least_seconds(case, candidate))
+    return max(predicted, profile.at_least_seconds(case, candidate, usual_threads()))
 
 
 def bytes_needed(subject: Subject, candidate: Candidate, case: Case, profile: Profile) -> float:
@@ -48,15 +49,15 @@ def correction(candidate: Candidate, case: Case, profile: Profile) -> float:
 
     A call that was given up is a sample too where the model, so corrected, has it end earlier.
     """
-    total, weights = 0.0, _DOUBT
-    for decided, m in profile.times(case, candidate):
+    total, weights, threads = 0.0, _DOUBT, usual_threads()
+    for decided, m in profile.times(case, candidate, threads):
         known = modelled(candidate, decided.case, profile)
         if known > 0:
             weight = _nearness(decided.case, case)
             total += weight * log(m.seconds / known)
             weights += weight
     measured = total / weights
-    for other, bound in profile.time_bounds(case, candidate):
+    for other, bound in profile.time_bounds(case, candidate, threads):
         known = modelled(candidate, other, profile)
         if known > 0 and log(bound / known) > measured:
             weight = _nearness(other, case)

@@ -25,10 +25,10 @@ def read_text(path: Path) -> str:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise InvalidInput(f"{path} cannot be read: it is not a regular file.")
     with os.fdopen(handle, "rb") as file:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise InvalidInput(f"{path} cannot be read: it is not a regular file.")
         try:
             # One more than allowed: what the size says need not be what comes.
             content = file.read(LARGEST + 1)

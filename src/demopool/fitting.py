@@ -18,22 +18,27 @@ _PRIOR = 0.1
 _FACTORS = (1e-3, 1e3)
 
 
-def fit(decided: tuple[Decided, ...]) -> dict[str, dict[str, dict[str, float]]]:
+def fit(
+    decided: tuple[Decided, ...], threads: int | None = None
+) -> dict[str, dict[str, dict[str, float]]]:
     """Coefficients for every backend and dtype that was measured: those shipped, moved as far as
     the measurements ask for.
 
     Least squares of (predicted / measured - 1), and of (coefficient / shipped - 1) with a small
-    weight: kinds of work that no measurement shows keep what was shipped.
+    weight: kinds of work that no measurement shows keep what was shipped. What was measured with so
+    many ``threads`` alone counts, where there is any.
     """
-    rows: dict[tuple[str, str], list[tuple[dict[str, float], float]]] = {}
+    rows: dict[tuple[str, str], list[tuple[int, dict[str, float], float]]] = {}
     for answer in decided:
         subject = Subject("descriptor", answer.case.descriptor)
         dtype = result_dtype(answer.case.dtype)
         for m in answer.candidates:
             counts = costs.counts_of(m.backend, subject.steps(m.route), answer.case)
-            rows.setdefault((m.backend, dtype), []).append((counts, m.seconds))
+            rows.setdefault((m.backend, dtype), []).append((answer.threads, counts, m.seconds))
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for (backend, dtype), measured in rows.items():
+    for (backend, dtype), known in rows.items():
+        wanted = [row for row in known if row[0] == threads] or known
+        measured = [(counts, seconds) for _, counts, seconds in wanted]
         found.setdefault(backend, {})[dtype] = _solve(costs.coefficients(backend, dtype), measured)
     return found
 

@@ -1,7 +1,8 @@
 """What was learnt of jobs on a machine, as plain values: times, bounds, and who was wrong or died.
 
 Only *wrong* and *crashed* speak against a candidate. A call that was given up, or did not fit, only
-tells how long it takes at least, or how much memory it needs at least, from that size on.
+tells how long it takes at least, or how much memory it needs at least if that was seen, from that
+size on. Times are of a number of threads: those of another count only where there are no others.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Untimed:
     """A candidate of one case without a time, and why.
 
     at_least_s       a call was seen to take longer
-    at_least_bytes   so much was free when a call was seen to need more
+    at_least_bytes   a call was seen to need as much
+    case             of who was wrong: with its gamma, tau and p, which the time hardly depends on
     """
 
     backend: str
@@ -47,6 +49,7 @@ class Untimed:
     at_least_s: float | None = None
     at_least_bytes: float | None = None
     code: str = ""
+    case: Case | None = None
 
 
 @dataclass(frozen=True)
@@ -76,17 +79,18 @@ class Profile:
     coefficients: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
     def of(self, case: Case, threads: int | None = None) -> Decided | None:
-        """The answer for the very case, whatever gamma, tau and p; for so many threads if known."""
-        return _of_threads([d for d in self._same(case) if d.whole], threads)
+        """The record of the very case, if it is an answer for ``auto``."""
+        found = self.record(case, threads)
+        return found if found and found.whole else None
 
     def record(self, case: Case, threads: int | None = None) -> Decided | None:
-        """All that is known of the very case, be it an answer or not."""
-        return _of_threads(list(self._same(case)), threads)
+        """What is known of the very case, whatever gamma, tau and p, be it an answer or not.
 
-    def _same(self, case: Case) -> Iterator[Decided]:
-        """The latest first."""
+        That of so many threads, if there is one; else the latest, an answer rather than none.
+        """
         wanted = identity(case)
-        return (d for d in reversed(self.decided) if identity(d.case) == wanted)
+        found = [d for d in reversed(self.decided) if identity(d.case) == wanted]
+        return min(found, key=lambda d: (d.threads != threads, not d.whole), default=None)
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -97,56 +101,85 @@ class Profile:
     def bar(self, case: Case, candidate: Candidate) -> tuple[State, str] | None:
         """Why a candidate is not to be used for such a case: it was wrong, or crashed.
 
-        Who was wrong is not trusted with that descriptor and dtype at any size. A crash is taken to
-        come from the size: it bars that case and larger ones, except where the candidate was since
-        seen to do as much.
+        Who was wrong is not trusted with that descriptor and dtype at any size, as far as it was as
+        hard: of a power with that p or a smaller one, of weights with that gamma and tau. A crash
+        is taken to come from the size: it bars that case and larger ones, except where the
+        candidate was since seen to do as much.
         """
         found = None
         for decided, untimed in self._untimed(case, candidate):
-            if untimed.state == State.WRONG:
+            if untimed.state == State.WRONG and _is_as_hard(case, untimed.case or decided.case):
                 return State.WRONG, untimed.reason
             if untimed.state != State.ERROR:
                 continue
             if identity(decided.case) == identity(case) or (
                 is_at_least(case, decided.case)
-                and not any(is_at_least(d.case, case) for d, _ in self.times(case, candidate))
+                and not any(is_at_least(d.case, case) for d, _ in self._times(case, candidate))
             ):
                 found = State.ERROR, untimed.reason
         return found
 
-    def at_least_seconds(self, case: Case, candidate: Candidate) -> float:
+    def at_least_seconds(
+        self, case: Case, candidate: Candidate, threads: int | None = None
+    ) -> float:
         """What a call takes at least, because it was seen to take longer on no larger a case."""
         found = (
             bound
-            for smaller, bound in self.time_bounds(case, candidate)
+            for smaller, bound in self.time_bounds(case, candidate, threads)
             if is_at_least(case, smaller)
         )
         return max(found, default=0.0)
 
-    def time_bounds(self, case: Case, candidate: Candidate) -> Iterator[tuple[Case, float]]:
+    def time_bounds(
+        self, case: Case, candidate: Candidate, threads: int | None = None
+    ) -> Iterator[tuple[Case, float]]:
         """Cases of the same kind where a call was given up, and after how long.
 
-        Left out are those that the candidate has disproved on a case at least as large.
+        Left out are those that the candidate has disproved on a case at least as large. Only of so
+        many threads, where anything is known of them.
         """
-        for decided, untimed in self._untimed(case, candidate):
-            bound = untimed.at_least_s
-            if bound is not None and not any(
-                m.seconds < bound and is_at_least(d.case, decided.case)
-                for d, m in self.times(case, candidate)
-            ):
+        times, late = self._clocked(case, candidate, threads)
+        for decided, untimed in late:
+            bound = untimed.at_least_s or 0.0
+            if not any(m.seconds < bound and is_at_least(d.case, decided.case) for d, m in times):
                 yield decided.case, bound
 
     def at_least_bytes(self, case: Case, candidate: Candidate) -> float:
-        """What a call needs at least, because no larger a case was seen not to fit."""
+        """What a call needs at least, because no larger a case was seen not to fit.
+
+        Until the candidate is timed on a case at least as large as that.
+        """
+        done = [d.case for d, _ in self._times(case, candidate)]
         found = (
             untimed.at_least_bytes
             for decided, untimed in self._untimed(case, candidate)
-            if untimed.at_least_bytes is not None and is_at_least(case, decided.case)
+            if untimed.at_least_bytes is not None
+            and is_at_least(case, decided.case)
+            and not any(is_at_least(other, decided.case) for other in done)
         )
         return max(found, default=0.0)
 
-    def times(self, case: Case, candidate: Candidate) -> Iterator[tuple[Decided, Measured]]:
-        """Of the candidate on all cases of the same kind, whatever their sizes."""
+    def times(
+        self, case: Case, candidate: Candidate, threads: int | None = None
+    ) -> list[tuple[Decided, Measured]]:
+        """Of the candidate on all cases of the same kind, whatever their sizes.
+
+        Only of so many threads, where anything is known of them.
+        """
+        return self._clocked(case, candidate, threads)[0]
+
+    def _clocked(
+        self, case: Case, candidate: Candidate, threads: int | None
+    ) -> tuple[list[tuple[Decided, Measured]], list[tuple[Decided, Untimed]]]:
+        """Times, and calls that were given up: of so many threads if there are any, else all."""
+        times = list(self._times(case, candidate))
+        late = [(d, u) for d, u in self._untimed(case, candidate) if u.at_least_s is not None]
+        if any(d.threads == threads for d, _ in (*times, *late)):
+            times = [(d, m) for d, m in times if d.threads == threads]
+            late = [(d, u) for d, u in late if d.threads == threads]
+        return times, late
+
+    def _times(self, case: Case, candidate: Candidate) -> Iterator[tuple[Decided, Measured]]:
         for decided in self._alike(case):
             for m in decided.candidates:
                 if (m.backend, m.route) == tuple(candidate):
@@ -191,5 +224,15 @@ def _equal(case: Case, other: Case, name: str) -> bool:
     return bool(getattr(case, name) == getattr(other, name))
 
 
-def _of_threads(found: list[Decided], threads: int | None) -> Decided | None:
-    return next((d for d in found if d.threads == threads), found[0] if found else None)
+def parameters(case: Case) -> tuple[float, ...]:
+    """Those of gamma, tau and p that the descriptor has: a result depends on them."""
+    if case.descriptor.endswith("democratic"):
+        return case.gamma, case.tau
+    return (case.p,) if case.descriptor.endswith("power") else ()
+
+
+def _is_as_hard(case: Case, other: Case) -> bool:
+    """Of one descriptor: small powers lose the most digits; gamma and tau have no such order."""
+    if case.descriptor.endswith("power"):
+        return case.p <= other.p
+    return parameters(case) == parameters(other)

@@ -86,8 +86,9 @@ class Operations:
         """Gamma-democratic weights, ``(..., n, d) -> (..., n)``."""
         gamma, tau, iterations = validated(gamma=gamma, tau=tau, iterations=iterations)
         facts = self.inspect_features(X)
-        kernel = self._kernel("weights", route, facts, order, iterations=iterations)
-        return kernel(X, gamma=gamma, tau=tau, iterations=iterations, order=order)
+        job = {"gamma": gamma, "tau": tau, "iterations": iterations}
+        kernel = self._kernel("weights", route, facts, order, **job)
+        return kernel(X, **job, order=order)
 
     def pool(self, X: Any, a: Any = None, *, order: int = 2) -> Any:
         """Weighted pooling, ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.

@@ -8,6 +8,7 @@ from . import capabilities, estimates, forks, registry
 from .candidates import Candidate, Subject
 from .cases import Case
 from .learnt import Decided, Profile
+from .measurement.fingerprint import usual_threads
 from .routes import Sizes, find, split
 from .vocabulary import State
 
@@ -97,7 +98,7 @@ def _option(
         *candidate,
         estimates.seconds(candidate, case, profile),
         times[0] if times else None,
-        profile.at_least_seconds(case, candidate) or None,
+        profile.at_least_seconds(case, candidate, usual_threads()) or None,
         estimates.bytes_needed(subject, candidate, case, profile),
         state,
         reason,

@@ -212,6 +212,7 @@ def _untimed(row: dict[str, Any], case: Case) -> Untimed:
         None if seconds is None else _seconds(seconds),
         None if memory is None else _number(memory, 0.0, 1e18),
         _text(row.get("code", "")),
+        None if row.get("case") is None else Case(**row["case"]),
     )
 
 

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import places, profile_files
+from .cases import Case
 from .codes import code_key
 from .errors import InvalidInput
 from .files import locked
 from .fitting import fit
-from .learnt import Decided, Measured, Profile, Untimed, identity
-from .measurement import fingerprint, memory
+from .learnt import Decided, Measured, Profile, Untimed, identity, parameters
+from .measurement import fingerprint
 from .vocabulary import State, Verdict
 
 if TYPE_CHECKING:
-    from .answers import Choice, Row
+    from .answers import Choice
 
 LOOK_SECONDS = 1.0
 """How soon a process sees what another has learnt. Looking costs two microseconds, asking none."""
@@ -36,7 +37,7 @@ _UNTIMED = (State.WRONG, State.ERROR, State.TIMEOUT, State.OUT_OF_MEMORY)
 
 def here() -> Profile:
     """Of this machine and its software, as far as the code is still that which was measured."""
-    return _current(*version_of_here())
+    return _current(*version_of_here(), fingerprint.usual_threads())
 
 
 def path_here() -> Path:
@@ -70,7 +71,7 @@ def remember(choice: Choice) -> str:
             profile_files.check_replaceable(path)
             before = _still_true(profile_files.read(path, is_locked=True).decided)
             decided = _with(before, found)
-            profile_files.write(path, Profile(decided, fit(decided)))
+            profile_files.write(path, Profile(decided, fit(decided, choice.threads)))
     except OSError as problem:
         return f"the profile could not be saved, so auto does not know of it: {problem.strerror}"
     except InvalidInput as problem:
@@ -118,32 +119,34 @@ def _found(choice: Choice) -> Decided:
         measured,
         datetime.now(UTC).isoformat(timespec="seconds"),
         choice.whole and choice.backend is not None and bool(measured),
-        tuple(_untimed(choice.rows)),
+        tuple(_untimed(choice)),
     )
 
 
-def _untimed(rows: Iterable[Row]) -> Iterator[Untimed]:
-    for row in rows:
+def _untimed(choice: Choice) -> Iterator[Untimed]:
+    """Who failed when it was tried; who was left out, by plan or prediction, has shown nothing."""
+    for row in choice.rows:
         if row.state not in _UNTIMED or not row.route:
             continue
         if row.reason.startswith("the worker could not be started"):
             continue  # which says nothing of the candidate
         bound = row.at_least_s
-        seen = row.state is State.OUT_OF_MEMORY and not row.reason.startswith("predicted")
+        if row.state is State.TIMEOUT and bound is None:
+            continue
+        if row.state is State.OUT_OF_MEMORY and row.reason.startswith("predicted"):
+            continue  # no field of a row tells
+        on_gpu = row.backend.endswith(":cuda")
+        peak = row.peak_device_bytes if on_gpu else row.peak_host_bytes
         yield Untimed(
             row.backend,
             row.route,
             str(row.state),
             row.reason,
             bound if bound and profile_files.is_time(bound) else None,
-            _free(row.backend) if seen else None,
+            peak if row.state is State.OUT_OF_MEMORY else None,
             code_key(row.backend),
+            choice.case if row.state is State.WRONG else None,
         )
-
-
-def _free(backend: str) -> float | None:
-    on_gpu = backend.endswith(":cuda")
-    return memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
 
 
 def _with(before: Iterable[Decided], new: Decided) -> tuple[Decided, ...]:
@@ -151,23 +154,32 @@ def _with(before: Iterable[Decided], new: Decided) -> tuple[Decided, ...]:
     kept, merged = [], new
     for old in before:
         if identity(old.case) == identity(new.case) and old.threads == new.threads:
-            merged = _merged(old, merged)
+            merged = _merged(old, merged, new.case)
         else:
             kept.append(old)
     return (*kept, merged)
 
 
-def _merged(old: Decided, new: Decided) -> Decided:
+def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
     """The better answer; of each candidate the latest time, and why it has none.
 
-    Who was timed again has made good what he failed at. Who failed keeps the time he had: it was
-    measured, and a call that took too long on a loaded machine does not undo it.
+    Who was timed again has made good what he failed at; who was wrong, only if he was ``checked``
+    with the same gamma, tau and p. Who failed keeps the time he had: it was measured, and a call
+    that took too long on a loaded machine does not undo it.
     """
     answer = old if _is_better(old, new) else new
     times = {(m.backend, m.route): m for m in (*old.candidates, *new.candidates)}
     again = {(m.backend, m.route) for m in new.candidates}
-    without = {(u.backend, u.route): u for u in old.untimed if (u.backend, u.route) not in again}
-    without |= {(u.backend, u.route): _latest(without, u) for u in new.untimed}
+    without: dict[tuple[Any, ...], Untimed] = {}
+    for u in old.untimed:
+        u = replace(u, case=u.case or old.case) if u.state == State.WRONG else u
+        same = u.case is None or parameters(u.case) == parameters(checked)
+        if not (same and (u.backend, u.route) in again):
+            without[_fault(u)] = u
+    for u in new.untimed:
+        before = without.get(_fault(u))
+        crashed = before is not None and before.state == State.ERROR != u.state
+        without[_fault(u)] = before if before and crashed else u
     return replace(
         answer,
         candidates=tuple(times.values()),
@@ -176,11 +188,9 @@ def _merged(old: Decided, new: Decided) -> Decided:
     )
 
 
-def _latest(before: dict[tuple[str, str], Untimed], new: Untimed) -> Untimed:
-    """A lack of time or memory does not excuse who was wrong or crashed."""
-    old = before.get((new.backend, new.route))
-    fault = (State.WRONG, State.ERROR)
-    return old if old and old.state in fault and new.state not in fault else new
+def _fault(of: Untimed) -> tuple[Any, ...]:
+    """What a later one replaces; a lack of time or memory does not excuse who crashed."""
+    return of.backend, of.route, parameters(of.case) if of.case else None
 
 
 def _is_better(old: Decided, new: Decided) -> bool:
@@ -240,12 +250,13 @@ def _key() -> str:
 
 
 @lru_cache(maxsize=8)
-def _current(path: Path, stamp: Any) -> Profile:
+def _current(path: Path, stamp: Any, threads: int) -> Profile:
     stored = profile_files.read(path)
     decided = _still_true(stored.decided)
-    if decided == stored.decided:
+    # The file has coefficients for the threads of the race that wrote it.
+    if decided == stored.decided and len({d.threads for d in decided}) <= 1:
         return stored
-    return Profile(decided, fit(decided) if stored.coefficients else {})
+    return Profile(decided, fit(decided, threads) if stored.coefficients else {})
 
 
 __all__ = [

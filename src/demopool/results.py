@@ -104,7 +104,8 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
     Text is ``string``, counts ``Int64``, times ``datetime64[ns, UTC]``; so too when it is empty.
     ``attrs["stale"]`` counts the cells left out because their benchmark has changed since or is
     gone. ``attrs["unreadable"]`` has a sentence for every broken file that was passed over in a
-    folder; one that was named itself raises ``InvalidInput``.
+    folder, and for every file of samples with broken lines; a broken file that was named itself
+    raises ``InvalidInput``.
     """
     pandas = _pandas()
     rows: list[Row] = []
@@ -114,7 +115,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
     for file, by_name in _files(paths):
         try:
             if file.suffix == ".jsonl":
-                found, left_out = _read_samples(file, by_name), 0
+                found, left_out = _read_samples(file, by_name, unreadable), 0
             else:
                 found, left_out = _read_asv(file, known)
             rows += [_checked({**row, "file": str(file)}, file) for row in found]
@@ -229,9 +230,9 @@ def _read_asv(file: Path, known: Known) -> tuple[list[Row], int]:
     return asv_files.rows(file, known(file.parent.parent / "benchmarks.json"))
 
 
-def _read_samples(file: Path, by_name: bool) -> list[Row]:
+def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Row]:
     try:
-        found = [_from_sample(sample) for sample in samples.read(file)]
+        found = [_from_sample(sample) for sample in samples.read(file, unreadable.append)]
     except (ValueError, TypeError, AttributeError, OverflowError) as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
     if by_name and not found:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from .errors import InvalidInput
+from .errors import InvalidInput, Unsupported
 from .parameters import validated
 
 
@@ -141,6 +141,16 @@ def split(descriptor: str, route: str) -> dict[str, str]:
             f"for {descriptor}; got {route!r}."
         )
     return dict(zip(steps, names, strict=True))
+
+
+def demand(descriptor: str, route: str) -> dict[str, str]:
+    """As :func:`split`; a route that the descriptor does not have is an error."""
+    chosen = split(descriptor, route)
+    for operation, name in chosen.items():
+        known = None if name == "auto" else find(operation, name)
+        if isinstance(known, str):
+            raise Unsupported(f"{descriptor} by {route}", known)
+    return chosen
 
 
 def join(descriptor: str, chosen: dict[str, str]) -> str:

@@ -2,14 +2,14 @@
 
 A file of samples is JSON Lines: a row is appended and flushed the moment it is measured, so what an
 interrupted command has measured is on disk. A half-written last line, left by a machine that lost
-power, is passed over by the reader; so is any other line that cannot be meant, with a warning.
+power, is passed over by the reader; so is any other line that cannot be meant, with a sentence.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from math import isfinite
@@ -93,8 +93,11 @@ def append(path: Path, samples: Iterable[Sample]) -> None:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def read(path: Path) -> Iterator[Sample]:
-    """The rows of a file in order; those of another schema and broken lines are passed over."""
+def read(path: Path, tell: Callable[[str], object] | None = None) -> Iterator[Sample]:
+    """The rows of a file in order; those of another schema and broken lines are passed over.
+
+    The sentence on broken lines goes to ``tell``, or else is a warning, once per file.
+    """
     lines = read_text(path).splitlines()
     broken = 0
     for line in lines:
@@ -106,10 +109,15 @@ def read(path: Path) -> Iterator[Sample]:
             continue
         if row is not None:
             yield row
-    if broken and path not in _told:
+    if not broken:
+        return
+    lost = f"{broken} of {len(lines)} lines cannot be meant and are passed over"
+    sentence = f"The samples {path.name} are damaged: {lost}."
+    if tell:
+        tell(sentence)
+    elif path not in _told:
         _told.add(path)
-        lost = f"{broken} of {len(lines)} lines cannot be meant and are passed over"
-        warnings.warn(f"The samples {path.name} are damaged: {lost}.", RuntimeWarning, stacklevel=2)
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 _told: set[Path] = set()

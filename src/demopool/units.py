@@ -12,19 +12,28 @@ def quantity(measure: str, unit: str | None = None) -> str:
     return "error" if measure.endswith("error") else "other"
 
 
+# From when on, so many seconds are one, its name.
+_TIMES = ((3600.0, 3600.0, "h"), (1000.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
+
+
 def readable(value: float | None, kind: str) -> str:
     """A value of one of these kinds of quantity, in about three digits."""
     if value is None:
         return "-"
     if kind == "time":
-        for size, unit in ((1.0, "s"), (1e-3, "ms")):
-            if value >= 0.9995 * size:
-                return f"{value / size:.3g} {unit}"
+        for least, size, unit in _TIMES:
+            if value >= 0.9995 * least:
+                return f"{_digits(value / size)} {unit}"
         return f"{value * 1e6:.3g} us"
     if kind == "memory":
-        for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
             # What would be rounded to 1000 of a unit is 1 of the next.
             if value >= 0.9995 * size:
-                return f"{value / size:.3g} {unit}"
+                return f"{_digits(value / size)} {unit}"
         return f"{value:.0f} B"
     return f"{value:.1e}" if kind == "error" else f"{value:.4g}"
+
+
+def _digits(value: float) -> str:
+    """No power of ten, however many there are of the largest unit."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

@@ -67,7 +67,7 @@ def explain_command(
     screen = console()
     screen.print(found.sentence, style="bold", soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("candidate", overflow="fold")
+    table.add_column("candidate", no_wrap=True)
     for heading in ("predicted", "measured", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")

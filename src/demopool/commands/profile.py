@@ -77,7 +77,7 @@ def profile_command(reset: bool, export: Path | None, as_json: bool) -> int:
 
 def _table(known: Profile) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    for heading in ("job", "auto takes", "time", "timed"):
+    for heading in ("job", "best measured", "time", "timed"):
         right = heading in ("time", "timed")
         table.add_column(
             heading,
@@ -108,7 +108,7 @@ def _answer(decided: Decided) -> tuple[str, str]:
         found = min(times, key=lambda candidate: times[candidate])
         verdict = "best of a part"
     else:
-        return "by the model\nnothing was timed", "-"
+        return "-\nnothing was timed", "-"
     return f"{'/'.join(found)}\n{verdict}", readable(times.get(found), "time")
 
 

@@ -157,7 +157,7 @@ def _read(path: Path, notes: list[str]) -> Iterator[Sample]:
         if path.stat().st_size > MOST_BYTES:
             notes.append(plain(f"{path.name} was set aside: it is larger than 256 MiB."))
             return
-        rows = list(samples.read(path))
+        rows = list(samples.read(path, lambda sentence: notes.append(plain(sentence))))
     except (DemopoolError, *_BROKEN) as problem:
         notes.append(plain(f"{path.name} was set aside: {problem}"))
         return
