@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from . import costs, routes
+from .capabilities import supports
 from .cases import DTYPE_BYTES, Case
 from .errors import InvalidInput
 from .measurement import memory
@@ -128,6 +129,22 @@ def predicted_bytes(subject: Subject, candidate: Candidate, case: Case) -> float
     size = DTYPE_BYTES[result_dtype(case.dtype)]
     elements = case.batch * case.n * case.d + prod(subject.output_shape(case))
     return held + float(elements * size)
+
+
+def unsupported(subject: Subject, candidate: Candidate, case: Case) -> str:
+    """Why a backend cannot do a case by a route, from the capability table; empty if it can."""
+    for operation, route in subject.steps(candidate.route).items():
+        supported = supports(
+            candidate.backend,
+            operation,
+            route=route,
+            dtype=case.dtype,
+            order=case.order,
+            sizes=Sizes(case.n, case.d, case.p),
+        )
+        if not supported:
+            return supported.reason
+    return ""
 
 
 def obstacle(

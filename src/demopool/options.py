@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import capabilities, estimates, forks, registry
-from .candidates import Candidate, Subject
+from . import estimates, forks, registry
+from .candidates import Candidate, Subject, unsupported
 from .cases import Case
 from .learnt import Decided, Profile
 from .measurement.fingerprint import usual_threads
-from .routes import Sizes, find, split
+from .routes import find, split
 from .vocabulary import State
 
 DEFAULT = "numpy:cpu"
@@ -85,10 +85,9 @@ def _option(
     asked: str,
     chosen: str,
 ) -> Option:
-    steps = subject.steps(candidate.route)
-    obstacle = _obstacle(case, candidate, steps, asked)
-    if not obstacle and candidate.backend != chosen:
-        obstacle = forks.obstacle(candidate.backend)
+    obstacle = _obstacle(case, candidate, subject, asked)
+    if not obstacle and candidate.backend != chosen:  # else its operations are at hand
+        obstacle = _absence(candidate.backend) or forks.obstacle(candidate.backend)
     if obstacle:
         return Option(*candidate, state=State.UNSUPPORTED, reason=obstacle)
     of_case = known.candidates if known else ()
@@ -105,22 +104,14 @@ def _option(
     )
 
 
-def _obstacle(case: Case, candidate: Candidate, steps: dict[str, str], asked: str) -> str:
-    probe = registry.probe(candidate.backend)
-    if probe.state is not State.OK:
-        return probe.reason
-    for operation, name in steps.items():
+def _absence(backend: str) -> str:
+    probe = registry.probe(backend)
+    return "" if probe.state is State.OK else probe.reason
+
+
+def _obstacle(case: Case, candidate: Candidate, subject: Subject, asked: str) -> str:
+    for operation, name in subject.steps(candidate.route).items():
         route = find(operation, name)
         if not isinstance(route, str) and route.by_name_only and "auto" in asked:
             return "kept as a baseline, never picked by auto"
-        supported = capabilities.supports(
-            candidate.backend,
-            operation,
-            route=name,
-            dtype=case.dtype,
-            order=case.order,
-            sizes=Sizes(case.n, case.d, case.p),
-        )
-        if not supported:
-            return supported.reason
-    return ""
+    return unsupported(subject, candidate, case)

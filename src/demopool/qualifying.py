@@ -12,14 +12,20 @@ from statistics import median
 
 from . import estimates, trials
 from .budget import QUALIFYING, SOON
-from .candidates import Candidate, Limits, Subject, limits_here, outside_domain, predicted_seconds
+from .candidates import (
+    Candidate,
+    Limits,
+    Subject,
+    limits_here,
+    outside_domain,
+    predicted_seconds,
+    unsupported,
+)
 from .candidates import too_much as too_much_for
-from .capabilities import supports
 from .cases import Case
 from .codes import code_key
 from .measurement import fingerprint
 from .racing import Race
-from .routes import Sizes
 from .runners import Runner
 from .units import readable
 from .vocabulary import State
@@ -47,29 +53,13 @@ def runners(
         if memory_bytes is not None:
             limits = Limits(None, min(memory_bytes, limits.bytes or memory_bytes))
         hindrance = outside_domain(subject, candidate, case)
-        unsupported = _unsupported(subject, candidate, case)
-        if hindrance is None and not unsupported:
+        lacking = unsupported(subject, candidate, case)
+        if hindrance is None and not lacking:
             hindrance = too_much_for(subject, candidate, case, limits)
-        if hindrance or unsupported:
-            runner.fail(*(hindrance or (State.UNSUPPORTED, unsupported)))
+        if hindrance or lacking:
+            runner.fail(*(hindrance or (State.UNSUPPORTED, lacking)))
         found.append(runner)
     return sorted(found, key=lambda runner: runner.predicted)
-
-
-def _unsupported(subject: Subject, candidate: Candidate, case: Case) -> str:
-    """By the capability table; no library is loaded for it."""
-    for operation, route in subject.steps(candidate.route).items():
-        supported = supports(
-            candidate.backend,
-            operation,
-            route=route,
-            dtype=case.dtype,
-            order=case.order,
-            sizes=Sizes(case.n, case.d, case.p),
-        )
-        if not supported:
-            return supported.reason
-    return ""
 
 
 def qualify(race: Race) -> None:
