@@ -22,7 +22,9 @@ from races import choice, without_time
 
 import demopool as dp
 from demopool import decision, places, profile_files, profiles, samples
+from demopool.candidates import Candidate
 from demopool.cases import Case
+from demopool.runners import Runner
 from demopool.samples import Sample
 from demopool.stored import Stored
 from demopool.vocabulary import State
@@ -249,10 +251,7 @@ def test_no_samples_cost_a_race_its_resuming(
             break
     path = tmp_path_factory.mktemp("samples") / "race.jsonl"
     path.write_bytes(b"\n".join(rows) + b"\n")
-    field = [
-        SimpleNamespace(name=name, identity=IDENTITY, once={}, aside=False, fail=lambda *why: None)
-        for name in RUNNERS
-    ]
+    field = [Runner(Candidate.parse(name), 1.0, identity=IDENTITY) for name in RUNNERS]
     race = SimpleNamespace(
         fit=field,
         rounds=[],
