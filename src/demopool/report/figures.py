@@ -102,9 +102,10 @@ def of_job(job: Job) -> Iterator[Figure]:
         for y, (row, value) in enumerate(zip(rows, values, strict=True)):
             look = pictures.look(str(row.candidate))
             low, high = (_or(v, row.median_s or 0.0) * scale for v in (row.low_s, row.high_s))
-            axes.barh(y, value, height=0.62, color=look.colour)
+            # Cut where the axis ends: what is only hidden there makes a page wider than it is.
+            axes.barh(y, min(value, end), height=0.62, color=look.colour)
             if row.low_s is not None and value <= end:
-                shown = [[value - low], [high - value]]
+                shown = [[value - low], [min(high, end) - value]]
                 axes.errorbar(value, y, xerr=shown, color=INK, lw=1, capsize=2.5)
             told = readable(row.median_s, "time") + (" »" if value > end else "")
             beside = {"xytext": (4, 0), "textcoords": "offset points", "annotation_clip": False}
