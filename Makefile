@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here: a skip cannot hide a broken install.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: help choose check bench browser report test test-all lint unit suite ratios matrix install clean
+.PHONY: architecture help choose check bench browser report test test-all lint unit suite ratios matrix install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ ratios: install  ## speed and memory against straightforward versions, as ratios
 
 matrix: install  ## write the support matrix into README.md
 	$(BIN)/python -m demopool backends --matrix --write README.md
+
+architecture: install  ## draw the packages and their imports for the documentation
+	$(BIN)/python -m tools.import_graph docs/_static/architecture.svg
 
 install: .venv/ready  ## the environment, with every CPU backend and what proves GPU code
 	@$(SOURCES) | sort > .venv/files.now; \

@@ -35,13 +35,19 @@ _package = ModuleType(NAME)
 _package.__path__ = [str(ROOT / "src" / "demopool")]
 sys.modules[NAME] = _package
 
-candidates = importlib.import_module(f"{NAME}.candidates")
-cases = importlib.import_module(f"{NAME}.cases")
-jobs = importlib.import_module(f"{NAME}.jobs")
-clock = importlib.import_module(f"{NAME}.measurement.clock")
-device = importlib.import_module(f"{NAME}.measurement.device")
-hashing = importlib.import_module(f"{NAME}.hashing")
-fingerprint = importlib.import_module(f"{NAME}.measurement.fingerprint")
-memory = importlib.import_module(f"{NAME}.measurement.memory")
-vocabulary = importlib.import_module(f"{NAME}.vocabulary")
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{NAME}.{name}")
+
+
+candidates = _module("problem.candidates")
+cases = _module("problem.cases")
+hashing = _module("problem.hashing")
+vocabulary = _module("problem.vocabulary")
+device = _module("contract.device")
+fingerprint = _module("machine.fingerprint")
+clock = _module("measurement.clock")
+memory = _module("measurement.memory")
+eligibility = _module("profiles.eligibility")
+jobs = _module("trials.jobs")
 reference = _load(f"{NAME}.reference", ROOT / "reference")

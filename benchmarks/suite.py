@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,6 +27,7 @@ from .harness import (
     cases,
     clock,
     device,
+    eligibility,
     hashing,
     jobs,
     memory,
@@ -187,10 +189,10 @@ def _job(subject: Any, candidate: str, case: str, prepare: Callable[..., Any]) -
     """Ready to run, made once per process."""
     notes.start(f"{subject.name} {candidate} {case}")
     wanted, size = candidates.Candidate.parse(candidate), cases.named(case)
-    limits = candidates.limits_here(wanted.backend, CALL_SECONDS)
+    limits = eligibility.limits_here(wanted.backend, CALL_SECONDS)
     if wanted == BASELINE:
         return _baseline(subject, size, limits)
-    obstacle = candidates.obstacle(demopool, subject, wanted, size, limits)
+    obstacle = eligibility.obstacle(demopool, subject, wanted, size, limits)
     if obstacle:
         raise Skip(*obstacle)
     return prepare(demopool, subject, wanted, size)
@@ -201,7 +203,7 @@ def _baseline(subject: Any, case: Any, limits: Any) -> Any:
     if limits.bytes is not None and needed > limits.bytes:
         raise Skip(vocabulary.State.OUT_OF_MEMORY, f"a baseline would hold {needed / 1e9:.2g} GB")
     like = candidates.Candidate("numpy:cpu", _LIKE[subject.name])
-    seconds = candidates.predicted_seconds(subject, like, case)
+    seconds = eligibility.predicted_seconds(subject, like, case)
     if seconds > CALL_SECONDS:
         raise Skip(vocabulary.State.TIMEOUT, f"a baseline would take over {seconds:.2g} s")
     given = dict(jobs.inputs(subject, case))
@@ -216,8 +218,11 @@ def _baseline(subject: Any, case: Any, limits: Any) -> Any:
 
 def _expected(subject: Any, case: str) -> Any:
     """The reference's answer, kept on disk: it is slow, and the same for every candidate."""
-    own = ROOT / "src" / "demopool"
-    sources = [*sorted((ROOT / "reference").glob("*.py")), own / "hashing.py", own / "jobs.py"]
+    sources = [
+        *sorted((ROOT / "reference").glob("*.py")),
+        Path(hashing.__file__),
+        Path(jobs.__file__),
+    ]
     code = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     name = f"{subject.kind}-{subject.name}-{case}-{jobs.VERSION}-{code}.npy"
     file = ROOT / ".asv" / "expected" / name

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from demopool import places, registry
+from demopool.common import places
+from demopool.contract import registry
 
 # No time limits (machines are noisy), and the same examples on every run.
 hypothesis.settings.register_profile(

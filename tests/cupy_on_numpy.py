@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import numpy as namespace
+
 from demopool.implementations.cupy_cuda import emulated, signatures
 from demopool.implementations.shared.grids import SHARED_BYTES
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from demopool import trials
-from demopool.conformance.descriptors import Judgement
 from demopool.measurement.worker import Answer
-from demopool.vocabulary import State
+from demopool.problem.vocabulary import State
+from demopool.trials import requests
+from demopool.trials.judgement import Judgement
 
 Told = float | Answer | Callable[[int], float | Answer]
 _pids = count(1)
@@ -96,26 +96,26 @@ class FakeWorkers:
     def play(
         self, function: Any, name: str, case: Any, options: dict[str, Any]
     ) -> tuple[Answer, float]:
-        if function is trials.run_loading:
+        if function is requests.run_loading:
             return Answer(State.OK, self.loading), self.loading
-        if function is trials.run_placing:
+        if function is requests.run_placing:
             return Answer(State.OK), self.placing
-        if function is trials.run_judgement:
+        if function is requests.run_judgement:
             error = 1.0 if name in self.wrong else 1e-7
             return Answer(State.OK, Judgement(error, 1e-5, case)), self.judging
         told = self.calls[name]
-        if function is trials.run_turn:
+        if function is requests.run_turn:
             seconds = told(self.turns[name]) if callable(told) else told
             self.turns[name] += 1
         else:
             seconds = told(0) if callable(told) else told
         if isinstance(seconds, Answer):
             return seconds, 0.0
-        if function is trials.run_turn:
+        if function is requests.run_turn:
             calls = options["calls"]
             return Answer(State.OK, [seconds] * calls), max(seconds, 0.0) * (
                 calls + options["discard"]
             )
-        if function is trials.run_first_call:
+        if function is requests.run_first_call:
             return Answer(State.OK, seconds), max(seconds, 0.0)
         return Answer(State.OK, 1e6), max(seconds, 0.0)

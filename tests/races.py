@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool import profiles
-from demopool.answers import Choice, Row
-from demopool.cases import Case
-from demopool.measurement.fingerprint import usual_threads
-from demopool.vocabulary import State, Verdict
+from demopool.choosing.choice import Choice, Row
+from demopool.machine.system import usual_threads
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import State, Verdict
+from demopool.profiles import store
 
-HERE = profiles._key()
+HERE = store._key()
 
 
 def choice(case: Case, times: dict[str, float], best: str, *others: Row, **changes: Any) -> Choice:

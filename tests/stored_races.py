@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from demopool import profiles, samples
-from demopool.cases import Case
-from demopool.codes import code_key
-from demopool.samples import Sample
+from demopool.measurement.code_identity import code_key
+from demopool.problem.cases import Case
+from demopool.profiles import store
+from demopool.trials import samples
+from demopool.trials.samples import Sample
 
 ROUNDS = 15
 
@@ -29,7 +30,7 @@ def race(
 ) -> Iterator[Sample]:
     """Samples in the order in which a race writes them; all candidates stay until the end."""
     noise = np.random.default_rng(seed)
-    common = {"session": session, "threads": threads, "fingerprint": fingerprint or profiles._key()}
+    common = {"session": session, "threads": threads, "fingerprint": fingerprint or store._key()}
     for place, name in enumerate(times):
         of = (*name.split("/", 1), case)
         code = {"code": code_key(of[0])}

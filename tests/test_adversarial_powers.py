@@ -9,15 +9,16 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from demopool.implementations.shared import accuracy
 from effort import cases
 from hypothesis import given, settings
 
 import demopool as dp
-from demopool import capabilities, reference, registry
+from demopool import reference
 from demopool.conformance import tolerance
 from demopool.conformance.features import real
-from demopool.routes import Sizes
+from demopool.contract import capabilities, registry
+from demopool.implementations.shared import accuracy
+from demopool.problem.routes import Sizes
 
 BACKENDS = [
     name for name in ("numpy:cpu", "numba:cpu", "torch:cpu") if name in registry.available()
@@ -349,10 +350,10 @@ def test_arrays_without_arithmetic_are_refused_in_a_sentence() -> None:
     class Bare:
         """As device arrays of numba:cuda."""
 
-    from demopool import analysis
+    from demopool.pooling import contributions
 
     with pytest.raises(dp.Unsupported, match="know no arithmetic"):
-        analysis._namespace(dp.backend("numpy:cpu"), "bounds", Bare())
+        contributions._namespace(dp.backend("numpy:cpu"), "bounds", Bare())
 
 
 def test_spectrum_of_weighted_features() -> None:

@@ -16,8 +16,9 @@ from effort import cases
 from hypothesis import HealthCheck, assume, given, settings
 
 import demopool as dp
-from demopool import capabilities, reference, registry
+from demopool import reference
 from demopool.conformance import tolerance
+from demopool.contract import capabilities, registry
 
 Array = np.ndarray[Any, Any]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import registry
-from demopool.vocabulary import DESCRIPTORS
+from demopool.contract import registry
+from demopool.problem.vocabulary import DESCRIPTORS
 
 NUMBERS = np.arange(1.0, 7.0).reshape(3, 2)
 

@@ -12,21 +12,25 @@ import pytest
 from races import HERE, choice
 
 import demopool as dp
-from demopool import auto, costs, estimates, places, profile_files, profiles, registry
-from demopool.answers import Choice, Row
-from demopool.candidates import Candidate, Subject
-from demopool.cases import Case
-from demopool.codes import code_key
+from demopool.choosing.choice import Choice, Row
+from demopool.common import places
+from demopool.contract import registry
 from demopool.errors import InvalidInput, Unsupported
-from demopool.measurement.fingerprint import usual_threads
-from demopool.profiles import Decided, Measured
-from demopool.vocabulary import State, Verdict
+from demopool.machine.system import usual_threads
+from demopool.measurement.code_identity import code_key
+from demopool.pooling import description
+from demopool.problem import vocabulary
+from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import State, Verdict
+from demopool.profiles import auto, costs, estimates, file_format, store
+from demopool.profiles.store import Decided, Measured
 
 
 @pytest.fixture(autouse=True)
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(profile_files, "_told", set())
+    monkeypatch.setattr(file_format, "_told", set())
 
 
 CASE = Case(batch=2, n=40, d=12)
@@ -40,7 +44,7 @@ def test_without_measurements_the_array_stays_at_home() -> None:
 
 
 def test_a_measured_case_is_taken_as_recommended() -> None:
-    assert profiles.remember(choice(CASE, TIMES, "numpy:cpu/matrix-free")) == ""
+    assert store.remember(choice(CASE, TIMES, "numpy:cpu/matrix-free")) == ""
     found = dp.explain((2, 40, 12), gamma=0.3)  # which the time does not depend on
     assert (found.backend, found.route, found.because) == ("numpy:cpu", "matrix-free", "measured")
     assert "measured here, fastest among 3" in found.sentence
@@ -52,11 +56,11 @@ def test_a_measured_case_is_taken_as_recommended() -> None:
 
 def test_describe_goes_where_auto_says(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).random((2, 40, 12), dtype=np.float32)
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     used: list[str] = []
-    genuine = dp.description.operations_of
+    genuine = description.operations_of
     monkeypatch.setattr(
-        dp.description, "operations_of", lambda name: used.append(name) or genuine(name)
+        description, "operations_of", lambda name: used.append(name) or genuine(name)
     )
     y = dp.describe(X, "democratic")
     assert "numba:cpu" in used
@@ -66,19 +70,19 @@ def test_describe_goes_where_auto_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_tensor_stays_in_torch() -> None:
     torch = pytest.importorskip("torch")
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     X = torch.rand(2, 40, 12, requires_grad=True)
     assert isinstance(dp.describe(X, "democratic"), torch.Tensor)
 
 
 def test_only_backends_that_were_right_and_measured_come_into_question() -> None:
-    profiles.remember(choice(CASE, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense"))
+    store.remember(choice(CASE, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense"))
     found = dp.explain((8, 100, 20))
     assert {option.backend for option in found.options} == {"numpy:cpu"}
 
 
 def test_what_is_named_is_respected() -> None:
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     assert dp.explain((2, 40, 12), backend="numpy:cpu").backend == "numpy:cpu"
     assert dp.explain((2, 40, 12), route="matrix-free").route == "matrix-free"
     assert dp.explain((50, 20), "power", route="newton").route == "newton"
@@ -96,15 +100,15 @@ def test_the_fitted_model_decides_what_was_not_measured() -> None:
     assert (_route("sketched-sum"), _route("sketched-democratic")) == ("fft", "dense+fft")
     measured = Case(descriptor="sketched-sum", batch=1, n=16, d=2048, k=8192)
     times = {"numpy:cpu/fft": 5e-2, "numpy:cpu/moment": 1e-4}
-    profiles.remember(choice(measured, times, "numpy:cpu/moment"))
+    store.remember(choice(measured, times, "numpy:cpu/moment"))
     after = dp.explain((1, 12, 2048), "sketched-sum", backend="numpy:cpu")
     assert (after.route, after.because) == ("moment", "model")
     assert _route("sketched-democratic") == "dense+moment"
-    path = profiles.path_here()
+    path = store.path_here()
     stored = json.loads(path.read_text())
     stored["coefficients"] = {}
     path.write_text(json.dumps(stored))
-    profiles.forget()
+    store.forget()
     assert _route("sketched-democratic") == "dense+fft"
 
 
@@ -118,8 +122,8 @@ def test_what_the_model_missed_nearby_corrects_it() -> None:
         )
         assert dense < free
         times = {"numpy:cpu/dense": 100 * free, "numpy:cpu/matrix-free": free / 100}
-        profiles.remember(choice(case, times, "numpy:cpu/matrix-free"))
-    profile = profiles.here()
+        store.remember(choice(case, times, "numpy:cpu/matrix-free"))
+    profile = store.here()
     near, far = Case(batch=1, n=100, d=64), Case(batch=64, n=6400, d=64)
     name = Candidate("numpy:cpu", "dense")
     assert estimates.correction(name, near, profile) > 3 * estimates.correction(name, far, profile)
@@ -129,7 +133,7 @@ def test_what_the_model_missed_nearby_corrects_it() -> None:
 
 def test_operations_take_the_fitted_route(monkeypatch: pytest.MonkeyPatch) -> None:
     sketched = Case(descriptor="sketched-sum", batch=1, n=16, d=600, k=512)
-    profiles.remember(
+    store.remember(
         choice(sketched, {"numpy:cpu/fft": 9e-2, "numpy:cpu/moment": 1e-5}, "numpy:cpu/moment")
     )
     prices = estimates.prices("numpy:cpu", "float32")
@@ -148,7 +152,7 @@ def test_the_fit_finds_the_coefficients_of_recorded_times() -> None:
         )
     }
     decided = []
-    for descriptor in dp.vocabulary.DESCRIPTORS:
+    for descriptor in vocabulary.DESCRIPTORS:
         subject = Subject("descriptor", descriptor)
         for n, d in ((49, 64), (196, 512), (784, 128), (3136, 64), (300, 300)):
             case = Case(descriptor=descriptor, n=n, d=d)
@@ -161,7 +165,7 @@ def test_the_fit_finds_the_coefficients_of_recorded_times() -> None:
                 noisy = float(seconds * np.exp(rng.normal(0, 0.03)))
                 measured.append(Measured("numpy:cpu", route, noisy, "slower"))
             decided.append(Decided(case, 2, "fastest", "numpy:cpu", "x", tuple(measured)))
-    fitted = profiles.fit(tuple(decided))["numpy:cpu"]["float32"]
+    fitted = store.fit(tuple(decided))["numpy:cpu"]["float32"]
     wrong_before = wrong_after = total = 0
     for answer in decided:
         subject = Subject("descriptor", answer.case.descriptor)
@@ -180,55 +184,55 @@ def test_the_fit_finds_the_coefficients_of_recorded_times() -> None:
 
 
 def test_a_foreign_profile_is_set_aside_with_a_warning() -> None:
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", fingerprint="another"))
-    assert profiles.here() == profiles.Profile()
-    profiles._path("another").rename(profiles.path_here())
-    profiles.forget()
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense", fingerprint="another"))
+    assert store.here() == store.Profile()
+    store._path("another").rename(store.path_here())
+    store.forget()
     with pytest.warns(RuntimeWarning, match="another machine"):
-        assert profiles.here() == profiles.Profile()
+        assert store.here() == store.Profile()
 
 
 def test_a_backend_that_went_away_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    profiles.remember(choice(CASE, {**TIMES, "gone:cpu/dense": 1e-6}, "gone:cpu/dense"))
+    store.remember(choice(CASE, {**TIMES, "gone:cpu/dense": 1e-6}, "gone:cpu/dense"))
     with pytest.raises(dp.InvalidInput):
-        dp.registry.probe("gone:cpu")
+        registry.probe("gone:cpu")
     assert dp.explain((2, 40, 12)).backend in ("numpy:cpu", "numba:cpu")
 
 
 def test_an_answer_does_not_make_way_for_less() -> None:
     """Neither for that of a restricted or interrupted race, nor for a doubt; but for a new one."""
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     few = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4}
-    profiles.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
-    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense", state=Verdict.UNKNOWN))
+    store.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
+    store.remember(choice(CASE, TIMES, "numpy:cpu/dense", state=Verdict.UNKNOWN))
     assert dp.explain((2, 40, 12)).backend == "numba:cpu"
-    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
     assert dp.explain((2, 40, 12)).backend == "numpy:cpu"
 
 
 def test_a_restricted_race_gives_times_but_no_answer() -> None:
-    profiles.remember(choice(CASE, {"numpy:cpu/matrix-free": 4e-4}, "numpy:cpu/dense", whole=False))
+    store.remember(choice(CASE, {"numpy:cpu/matrix-free": 4e-4}, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert found.because == "model"
-    assert profiles.here().coefficients
+    assert store.here().coefficients
 
 
 def test_what_was_measured_of_other_code_does_not_count() -> None:
     codes = {name: code_key(name) for name in ("numpy:cpu", "numba:cpu")}
     assert len(set(codes.values())) == 2
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", codes=codes))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense", codes=codes))
     assert dp.explain((2, 40, 12)).because == "measured"
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", codes={**codes, "numba:cpu": "old"}))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense", codes={**codes, "numba:cpu": "old"}))
     found = dp.explain((2, 40, 12))
     assert (found.backend, found.because) == ("numpy:cpu", "model")
 
 
 def test_answers_of_other_numbers_of_threads_live_side_by_side() -> None:
     for threads, best in ((7, "numpy:cpu/dense"), (usual_threads(), "numba:cpu/dense")):
-        profiles.remember(choice(CASE, TIMES, best, threads=threads))
+        store.remember(choice(CASE, TIMES, best, threads=threads))
     assert dp.explain((2, 40, 12)).backend == "numba:cpu"
     other = Case(n=9, d=9)
-    profiles.remember(choice(other, TIMES, "numba:cpu/dense", threads=7))
+    store.remember(choice(other, TIMES, "numba:cpu/dense", threads=7))
     assert "(with threads=7)" in dp.explain((9, 9)).sentence
 
 
@@ -236,8 +240,8 @@ def test_who_was_wrong_or_died_is_not_taken_for_such_cases() -> None:
     wrong = Row("numba:cpu", "dense", State.WRONG, reason="its error is 3")
     right = Row("numpy:cpu", "dense", State.OK, Verdict.FASTEST, median_s=3e-4)
     other = Case(descriptor="sum", n=9, d=9)
-    profiles.remember(choice(other, {"numba:cpu/direct": 1e-6}, "numba:cpu/direct"))
-    profiles.remember(choice(CASE, {}, "numpy:cpu/dense", rows=(right, wrong)))
+    store.remember(choice(other, {"numba:cpu/direct": 1e-6}, "numba:cpu/direct"))
+    store.remember(choice(CASE, {}, "numpy:cpu/dense", rows=(right, wrong)))
     found = dp.explain((3, 50, 30))
     reasons = {(o.backend, o.route): o.reason for o in found.options}
     assert reasons["numba:cpu", "dense"] == "its error is 3"
@@ -260,8 +264,8 @@ def test_describe_asks_for_the_dtype_it_works_in(monkeypatch: pytest.MonkeyPatch
 
 def test_nothing_is_kept_of_a_race_without_times() -> None:
     empty = Choice(CASE, Verdict.UNKNOWN, "numpy:cpu", "dense", "", (), 2, 1.0, 0, fingerprint=HERE)
-    assert profiles.remember(empty) == ""
-    assert profiles.here() == profiles.Profile()
+    assert store.remember(empty) == ""
+    assert store.here() == store.Profile()
 
 
 def _explain(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -17,12 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from races import choice, without_time
 
-from demopool import auto, costs, places, profiles, registry
-from demopool.answers import Row
-from demopool.candidates import Candidate, Limits, Subject, predicted_bytes
-from demopool.cases import Case
+from demopool.choosing.choice import Row
+from demopool.common import places
+from demopool.contract import registry
 from demopool.errors import Unsupported
-from demopool.vocabulary import DESCRIPTORS, State, Verdict
+from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import DESCRIPTORS, State, Verdict
+from demopool.profiles import auto, costs, store
+from demopool.profiles.eligibility import Limits, predicted_bytes
 
 BACKENDS = tuple(
     name for name in ("numpy:cpu", "numba:cpu", "torch:cpu") if name in registry.available()
@@ -173,7 +176,7 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
             best = str(min(timed, key=lambda row: row.median_s or 0.0).candidate) if timed else ""
             state = Verdict(rng.choice(["fastest", "tie", "unknown"]) if timed else "unknown")
             told = choice(case, {}, best, rows=tuple(rows), whole=whole, state=state)
-            assert profiles.remember(told) == ""
+            assert store.remember(told) == ""
             books.enter(case, rows)
             for question in _questions(rng, case):
                 for home in ("numpy:cpu", "torch:cpu"):

@@ -14,9 +14,11 @@ import pytest
 from races import choice
 
 import demopool as dp
-from demopool import forks, places, profiles, registry
-from demopool.cases import Case
-from demopool.vocabulary import DESCRIPTORS
+from demopool.common import places
+from demopool.contract import registry
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import DESCRIPTORS
+from demopool.profiles import forks, store
 
 SHAPE = (3, 40, 12)
 CASE = Case(batch=3, n=40, d=12)
@@ -33,7 +35,7 @@ def _recommend(backend: str, descriptor: str, dtype: str = "float32") -> None:
     route += "+moment" if descriptor == "sketched-power" else ""
     case = Case(descriptor=descriptor, batch=3, n=40, d=12, k=64, dtype=dtype)
     name = f"{backend}/{route}"
-    assert profiles.remember(choice(case, {name: 1e-7}, name)) == ""
+    assert store.remember(choice(case, {name: 1e-7}, name)) == ""
 
 
 FORKING = """
@@ -69,7 +71,7 @@ def test_a_forked_pool_works_whatever_was_recommended(
         pytest.skip(f"{backend}: {registry.probe(backend).reason}")
     threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2"}
     name = f"{backend}/dense"
-    profiles.remember(choice(CASE, {name: 1e-7}, name, threads=2))
+    store.remember(choice(CASE, {name: 1e-7}, name, threads=2))
     done = subprocess.run(
         [sys.executable, "-c", FORKING],
         capture_output=True,
@@ -107,7 +109,7 @@ def test_a_process_forked_before_demopool_was_imported(
     """One that is spawned is its own master, and may go anywhere."""
     if "torch:cpu" not in registry.available():
         pytest.skip("torch:cpu is not here")
-    profiles.remember(choice(CASE, {"torch:cpu/dense": 1e-7}, "torch:cpu/dense", threads=2))
+    store.remember(choice(CASE, {"torch:cpu/dense": 1e-7}, "torch:cpu/dense", threads=2))
     script = tmp_path / "forked.py"
     script.write_text(FORKED_FIRST)
     done = subprocess.run(

@@ -11,19 +11,22 @@ import pytest
 from races import HERE, choice, without_time
 
 import demopool as dp
-from demopool import auto, costs, estimates, options, places, profile_files, profiles
-from demopool.answers import Row
-from demopool.candidates import Candidate, Limits, Subject, predicted_bytes
-from demopool.cases import Case
+from demopool.choosing.choice import Row
+from demopool.common import places
+from demopool.machine.system import usual_threads
 from demopool.measurement import memory
-from demopool.measurement.fingerprint import usual_threads
-from demopool.vocabulary import State
+from demopool.pooling import operations
+from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import State
+from demopool.profiles import auto, costs, estimates, file_format, options, store
+from demopool.profiles.eligibility import Limits, predicted_bytes
 
 
 @pytest.fixture(autouse=True)
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(profile_files, "_told", set())
+    monkeypatch.setattr(file_format, "_told", set())
 
 
 CASE = Case(batch=2, n=40, d=12)
@@ -55,7 +58,7 @@ def test_a_short_choose_does_not_move_large_jobs_to_a_route_that_cannot_fit() ->
         for b in ("numpy:cpu", "numba:cpu", "torch:cpu")
     ]
     times = {"numpy:cpu/dense": 0.030, "numba:cpu/dense": 0.029, "torch:cpu/dense": 0.04}
-    assert profiles.remember(choice(case, times, "numba:cpu/dense", *late)) == ""
+    assert store.remember(choice(case, times, "numba:cpu/dense", *late)) == ""
     after = dp.explain((100_000, 64))
     assert after.route == "matrix-free"
     assert {o.route for o in after.options if o.state is State.OK} == {"matrix-free"}
@@ -67,7 +70,7 @@ def test_a_busy_choose_does_not_take_power_from_tensors() -> None:
     """After `dp.choose(Case("power", 8, 196, 2048))` where torch never answered in time."""
     torch = pytest.importorskip("torch")
     rows = _timeouts("torch:cpu", RESNET)
-    profiles.remember(choice(RESNET, {"numpy:cpu/gram": 0.05}, "numpy:cpu/gram", *rows))
+    store.remember(choice(RESNET, {"numpy:cpu/gram": 0.05}, "numpy:cpu/gram", *rows))
     y = dp.describe(torch.rand(2, 10, 8), "power")
     assert y.shape == (2, 64)
     found = dp.explain((8, 196, 2048), "power", backend="torch:cpu")
@@ -79,9 +82,7 @@ def test_a_busy_choose_does_not_take_power_from_tensors() -> None:
 def test_a_bound_holds_from_its_size_on_and_corrects_the_model_nearby() -> None:
     case = Case(batch=1, n=100, d=64)
     gave_up = without_time("numpy:cpu/dense", State.TIMEOUT, "no answer within 2 s", 2.0)
-    profiles.remember(
-        choice(case, {"numpy:cpu/matrix-free": 1e-3}, "numpy:cpu/matrix-free", gave_up)
-    )
+    store.remember(choice(case, {"numpy:cpu/matrix-free": 1e-3}, "numpy:cpu/matrix-free", gave_up))
 
     def dense(*shape: int) -> options.Option:
         found = dp.explain(shape, backend="numpy:cpu", route="dense")
@@ -93,15 +94,13 @@ def test_a_bound_holds_from_its_size_on_and_corrects_the_model_nearby() -> None:
     assert 30 * shipped < dense(1, 90, 64).predicted_s < 2.0  # a sample for the model, no bound
     assert dense(1, 90, 64).at_least_s is None
     # A time on a larger case disproves it.
-    profiles.remember(
-        choice(Case(batch=2, n=100, d=64), {"numpy:cpu/dense": 5e-3}, "numpy:cpu/dense")
-    )
+    store.remember(choice(Case(batch=2, n=100, d=64), {"numpy:cpu/dense": 5e-3}, "numpy:cpu/dense"))
     assert dense(1, 100, 64).predicted_s < 0.1
 
 
 def test_a_crash_bars_its_size_and_larger_ones_until_as_much_was_done() -> None:
     crash = without_time("numpy:cpu/dense", State.ERROR, "died of signal 11")
-    profiles.remember(choice(CASE, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free", crash))
+    store.remember(choice(CASE, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free", crash))
 
     def state(*shape: int) -> str:
         found = dp.explain(shape, backend="numpy:cpu")
@@ -109,10 +108,10 @@ def test_a_crash_bars_its_size_and_larger_ones_until_as_much_was_done() -> None:
 
     assert [state(2, 40, 12), state(2, 41, 12), state(2, 39, 12)] == ["error", "error", "ok"]
     larger = Case(batch=4, n=80, d=12)
-    profiles.remember(choice(larger, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
+    store.remember(choice(larger, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
     assert [state(2, 40, 12), state(3, 50, 12), state(5, 80, 12)] == ["error", "ok", "error"]
     # Timed at last where it had crashed: nothing is held against it.
-    profiles.remember(choice(CASE, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
+    store.remember(choice(CASE, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense"))
     assert [state(2, 40, 12), state(5, 80, 12)] == ["ok", "ok"]
 
 
@@ -122,7 +121,7 @@ def test_the_last_candidate_is_taken_with_a_warning(
 ) -> None:
     monkeypatch.setattr(auto, "_warned", set())
     sum_ = Case(descriptor="sum", batch=2, n=40, d=12)
-    profiles.remember(choice(sum_, {}, "", without_time("numpy:cpu/direct", state, "its reason")))
+    store.remember(choice(sum_, {}, "", without_time("numpy:cpu/direct", state, "its reason")))
     found = dp.explain((2, 40, 12), "sum")
     assert (found.backend, found.route) == ("numpy:cpu", "direct")
     assert words in found.sentence
@@ -141,7 +140,7 @@ def _room(monkeypatch: pytest.MonkeyPatch, bytes_: float) -> None:
 def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(batch=1, n=5000, d=2048)
     times = {"numpy:cpu/dense": 0.5, "numpy:cpu/matrix-free": 5.0}
-    profiles.remember(choice(case, times, "numpy:cpu/dense"))
+    store.remember(choice(case, times, "numpy:cpu/dense"))
     needs = {
         route: predicted_bytes(
             Subject("descriptor", "democratic"), Candidate("numpy:cpu", route), case
@@ -156,7 +155,7 @@ def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.Mo
     assert found.route == "matrix-free"
     assert "numpy:cpu by dense would be faster, but does not fit" in found.sentence
     assert not found.warning
-    assert dp.operations.cheapest_route("numpy:cpu", "weights", (5000, 2048), "float32", 2) == (
+    assert operations.cheapest_route("numpy:cpu", "weights", (5000, 2048), "float32", 2) == (
         "matrix-free"
     )
     _room(monkeypatch, needs["matrix-free"] / 2)
@@ -173,7 +172,7 @@ def test_a_lack_of_memory_tells_what_the_call_was_seen_to_need_or_nothing(
     killed = without_time("numpy:cpu/dense", State.OUT_OF_MEMORY, "the worker was killed")
     free = without_time("numpy:cpu/matrix-free", State.OUT_OF_MEMORY, "the worker was killed")
     seen = replace(free, peak_host_bytes=1e9)
-    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", killed, seen))
+    store.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", killed, seen))
 
     def needed(route: str, n: int = 40) -> float:
         return dp.explain((2, n, 12), backend="numpy:cpu", route=route).options[0].needed_bytes
@@ -185,7 +184,7 @@ def test_a_lack_of_memory_tells_what_the_call_was_seen_to_need_or_nothing(
     assert dp.explain((2, 40, 12), backend="numpy:cpu").route == "dense"
     # Until it does as much.
     larger = Case(batch=2, n=50, d=12)
-    profiles.remember(choice(larger, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free"))
+    store.remember(choice(larger, {"numpy:cpu/matrix-free": 1.0}, "numpy:cpu/matrix-free"))
     assert needed("matrix-free") < 10**6
 
 
@@ -194,8 +193,8 @@ def test_who_was_left_out_has_shown_nothing() -> None:
         without_time("numpy:cpu/dense", State.TIMEOUT, "left out: about 9 s to check and time it"),
         without_time("torch:cpu/dense", State.OUT_OF_MEMORY, "predicted to need 9 GB"),
     )
-    profiles.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", *left_out))
-    assert profiles.here().decided[0].untimed == ()
+    store.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", *left_out))
+    assert store.here().decided[0].untimed == ()
 
 
 def test_a_warning_is_said_once_whatever_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,25 +217,25 @@ def test_who_was_wrong_is_so_for_as_hard_a_job_and_until_that_is_checked_again()
     power = {p: Case(descriptor="power", batch=1, n=30, d=20, p=p) for p in (0.01, 0.1, 0.5)}
     gram = "numpy:cpu/gram"
     wrong = without_time(gram, State.WRONG, "its error is 3")
-    profiles.remember(choice(power[0.1], {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
+    store.remember(choice(power[0.1], {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
 
     def states() -> list[str]:
         return [_state(gram, (1, 60, 20), "power", p=p) for p in power]
 
     assert states() == ["wrong", "wrong", "ok"]
-    profiles.remember(choice(power[0.5], {gram: 1e-3}, gram))
+    store.remember(choice(power[0.5], {gram: 1e-3}, gram))
     assert states() == ["wrong", "wrong", "ok"]
-    profiles.remember(choice(power[0.01], {}, "", wrong))
-    profiles.remember(choice(power[0.1], {gram: 1e-3}, gram))
+    store.remember(choice(power[0.01], {}, "", wrong))
+    store.remember(choice(power[0.1], {gram: 1e-3}, gram))
     assert states() == ["wrong", "ok", "ok"]
-    profiles.remember(choice(power[0.01], {gram: 1e-3}, gram))
+    store.remember(choice(power[0.01], {gram: 1e-3}, gram))
     assert states() == ["ok", "ok", "ok"]
 
 
 def test_who_was_wrong_with_weights_is_so_for_that_gamma_and_tau() -> None:
     wrong = without_time("numpy:cpu/dense", State.WRONG, "its error is 3")
     case = replace(CASE, gamma=0.9)
-    profiles.remember(choice(case, {"numpy:cpu/matrix-free": 1e-3}, "", wrong))
+    store.remember(choice(case, {"numpy:cpu/matrix-free": 1e-3}, "", wrong))
     assert _state("numpy:cpu/dense", (2, 40, 12), "democratic", gamma=0.9) == "wrong"
     assert _state("numpy:cpu/dense", (2, 40, 12), "democratic") == "ok"
     X = np.ones((2, 40, 12), np.float32)
@@ -254,28 +253,28 @@ def test_times_of_other_threads_count_only_where_there_are_no_others() -> None:
     here, other = usual_threads(), usual_threads() + 1
     name, near = "numpy:cpu/dense", Case(batch=2, n=44, d=12)
     late = without_time(name, State.TIMEOUT, "no answer within 9 s", 9.0)
-    profiles.remember(choice(near, {name: 10.0}, name, late, threads=other))
+    store.remember(choice(near, {name: 10.0}, name, late, threads=other))
     slow = dp.explain((2, 44, 12), backend="numpy:cpu", route="dense").options[0]
     assert slow.predicted_s >= 9.0
-    coefficients = profiles.here().coefficients
-    profiles.remember(choice(CASE, {name: 3e-4}, name, threads=here))
+    coefficients = store.here().coefficients
+    store.remember(choice(CASE, {name: 3e-4}, name, threads=here))
     quick = dp.explain((2, 44, 12), backend="numpy:cpu", route="dense").options[0]
     assert quick.predicted_s < 1e-2
     assert quick.at_least_s is None
-    alone = profiles.fit(tuple(d for d in profiles.here().decided if d.threads == here))
-    assert profiles.here().coefficients == alone != coefficients
+    alone = store.fit(tuple(d for d in store.here().decided if d.threads == here))
+    assert store.here().coefficients == alone != coefficients
     # Also when the file was written for the others.
-    profiles.remember(choice(Case(n=9, d=9), {name: 1.0}, name, threads=other))
-    assert profiles.here().coefficients == alone
+    store.remember(choice(Case(n=9, d=9), {name: 1.0}, name, threads=other))
+    assert store.here().coefficients == alone
 
 
 def test_an_answer_of_other_threads_has_its_own_time() -> None:
     """No "(-)": the answer, its time and those it is compared with are of one record."""
     name = "numba:cpu/dense"
-    profiles.remember(choice(CASE, TIMES, name, threads=usual_threads() + 1))
+    store.remember(choice(CASE, TIMES, name, threads=usual_threads() + 1))
     assert "fastest among 3 candidates (250 us)" in dp.explain((2, 40, 12)).sentence
     few = {"numpy:cpu/dense": 3e-4}
-    profiles.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
+    store.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert "(-)" not in found.sentence
     measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
@@ -285,7 +284,7 @@ def test_an_answer_of_other_threads_has_its_own_time() -> None:
 def test_a_prediction_needs_a_margin_over_what_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     dense, free = (Candidate("numpy:cpu", route) for route in ("dense", "matrix-free"))
     for factor, taken in ((0.8, dense), (0.5, free)):
-        profiles.remember(choice(CASE, {str(dense): 1e-3}, str(dense), whole=False))
+        store.remember(choice(CASE, {str(dense): 1e-3}, str(dense), whole=False))
         predicted = {dense: 1e-3, free: factor * 1e-3}
         monkeypatch.setattr(estimates, "seconds", lambda c, case, profile, p=predicted: p[c])
         auto._survey.cache_clear()
@@ -297,13 +296,13 @@ def test_what_was_measured_is_never_said_not_to_be() -> None:
     """Restricted, interrupted and undecided races give times; a later race without one of a
     candidate does not take its time away."""
     home = Candidate("numpy:cpu", "dense")
-    few = {str(home): estimates.modelled(home, CASE, profiles.Profile())}
-    profiles.remember(choice(CASE, few, str(home), whole=False))
+    few = {str(home): estimates.modelled(home, CASE, store.Profile())}
+    store.remember(choice(CASE, few, str(home), whole=False))
     found = dp.explain((2, 40, 12))
     assert found.sentence.startswith("numpy:cpu by dense: measured here (")
     late = without_time(str(home), State.TIMEOUT, "no answer within 9 s", 9.0)
     times = {"numba:cpu/dense": 3 * few[str(home)]}
-    profiles.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
+    store.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
     found = dp.explain((2, 40, 12))
     measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
     assert measured == few | times
@@ -314,9 +313,9 @@ def test_what_was_measured_is_never_said_not_to_be() -> None:
 
 
 def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     quick = {"numpy:cpu/dense": 1e-4}
-    profiles.remember(choice(CASE, quick, "numpy:cpu/dense", whole=False))
+    store.remember(choice(CASE, quick, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert (found.backend, found.because) == ("numpy:cpu", "model")
     assert "numba:cpu by dense was recommended" in found.sentence
@@ -325,12 +324,12 @@ def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
 def test_operations_go_by_the_same_rule() -> None:
     """Who was wrong as a descriptor is not taken as its operation."""
     case = Case(descriptor="power", batch=1, n=30, d=40)
-    best = dp.operations.cheapest_route("numpy:cpu", "power", (1, 30, 40), "float32", 2)
+    best = operations.cheapest_route("numpy:cpu", "power", (1, 30, 40), "float32", 2)
     wrong = without_time(f"numpy:cpu/{best}", State.WRONG, "its error is 3")
-    profiles.remember(choice(case, {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
-    after = dp.operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float32", 2)
+    store.remember(choice(case, {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
+    after = operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float32", 2)
     assert after != best
-    half = dp.operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float64", 2)
+    half = operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float64", 2)
     assert half == dp.explain((1, 60, 40), "power", dtype="float64", backend="numpy:cpu").route
 
 
@@ -358,23 +357,23 @@ def test_a_profile_of_the_first_version_is_read(tmp_path: Path) -> None:
         "failed": [{**f, "code": ""} for f in failed],
     }
     old = {"schema": 1, "fingerprint": HERE, "decided": [row], "coefficients": {}}
-    path = profiles.path_here()
+    path = store.path_here()
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(old))
-    (decided,) = profiles.here().decided
+    (decided,) = store.here().decided
     assert [u.state for u in decided.untimed] == ["wrong", "timeout", "timeout", "error"]
     assert [u.at_least_s for u in decided.untimed] == [None, 15.0, None, None]
     assert dp.explain((2, 40, 12)).because == "measured"
-    assert profiles.remember(choice(Case(n=9, d=9), TIMES, "numba:cpu/dense")) == ""
+    assert store.remember(choice(Case(n=9, d=9), TIMES, "numba:cpu/dense")) == ""
     assert json.loads(path.read_text())["schema"] == 2
-    assert profiles.here().of(CASE) is not None
+    assert store.here().of(CASE) is not None
 
 
 def test_a_profile_of_a_later_version_is_left_as_it_is() -> None:
-    path = profiles.path_here()
+    path = store.path_here()
     path.parent.mkdir(parents=True)
     path.write_text(text := json.dumps({"schema": 3, "secrets": []}))
     with pytest.warns(RuntimeWarning, match="later version"):
         assert dp.explain((9, 9)).because == "default"
-    assert "later version" in profiles.remember(choice(CASE, TIMES, "numba:cpu/dense"))
+    assert "later version" in store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     assert path.read_text() == text

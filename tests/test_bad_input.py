@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import registry
+from demopool.contract import registry
 from demopool.errors import BackendUnavailable, DemopoolError, InvalidInput, Unsupported
 
 OPS = dp.backend("numpy:cpu")

@@ -21,13 +21,16 @@ from hypothesis import strategies as st
 from races import choice, without_time
 
 import demopool as dp
-from demopool import decision, places, profile_files, profiles, samples
-from demopool.candidates import Candidate
-from demopool.cases import Case
-from demopool.runners import Runner
-from demopool.samples import Sample
-from demopool.stored import Stored
-from demopool.vocabulary import State
+from demopool.choosing import rule
+from demopool.choosing.runners import Runner
+from demopool.choosing.stored import Stored
+from demopool.common import places
+from demopool.problem.candidates import Candidate
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import State
+from demopool.profiles import file_format, store
+from demopool.trials import samples
+from demopool.trials.samples import Sample
 
 CASE = Case(batch=2, n=40, d=12)
 TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 2.5e-4}
@@ -46,7 +49,7 @@ NONSENSE = (
 @pytest.fixture(autouse=True)
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(profile_files, "_told", set())
+    monkeypatch.setattr(file_format, "_told", set())
     monkeypatch.setattr(samples, "_told", set())
 
 
@@ -54,10 +57,10 @@ def _good() -> str:
     """A profile with a bit of everything."""
     late = without_time("torch:cpu/dense", State.TIMEOUT, "gave no answer within 15 s", 15.0)
     dead = without_time("torch:cpu/matrix-free", State.ERROR, "died of signal 11")
-    profiles.remember(choice(CASE, TIMES, "numba:cpu/dense", late, dead))
+    store.remember(choice(CASE, TIMES, "numba:cpu/dense", late, dead))
     sum_ = Case(descriptor="sum", n=9, d=9)
-    profiles.remember(choice(sum_, {"numpy:cpu/direct": 1e-5}, "numpy:cpu/direct"))
-    return profiles.path_here().read_text()
+    store.remember(choice(sum_, {"numpy:cpu/direct": 1e-5}, "numpy:cpu/direct"))
+    return store.path_here().read_text()
 
 
 def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -111,10 +114,10 @@ def test_no_profile_breaks_describe_explain_or_the_next_answer(
         warnings.simplefilter("ignore", RuntimeWarning)
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("state")))
         damaged = _mutated(_text(tmp_path_factory), rng)
-        path = profiles.path_here()
+        path = store.path_here()
         path.parent.mkdir(parents=True)
         path.write_bytes(damaged)
-        profiles.forget()
+        store.forget()
         y = dp.describe(X, "democratic")
         np.testing.assert_allclose(y, EXPECTED, atol=1e-4)
         for shape in ((2, 40, 12), (1, 100_000, 64), (9, 9)):
@@ -123,15 +126,15 @@ def test_no_profile_breaks_describe_explain_or_the_next_answer(
                 assert found.sentence.isprintable()
                 json.dumps(found.as_result(), allow_nan=False)
         # Another job is measured, and its answer is kept beside what is good of the rest.
-        before = profiles.here().decided
+        before = store.here().decided
         job = Case(descriptor="power", n=30, d=20)
-        told = profiles.remember(choice(job, {"numpy:cpu/gram": 1e-4}, "numpy:cpu/gram"))
+        told = store.remember(choice(job, {"numpy:cpu/gram": 1e-4}, "numpy:cpu/gram"))
         if "later version" in told:
             assert path.read_bytes() == damaged
             return
         assert told == ""
-        assert profiles.here().of(job) is not None
-        assert len(profiles.here().decided) >= len(before)
+        assert store.here().of(job) is not None
+        assert len(store.here().decided) >= len(before)
 
 
 _texts: list[str] = []
@@ -161,27 +164,27 @@ def _text(factory: pytest.TempPathFactory) -> str:
     ],
 )
 def test_a_damaged_profile_is_set_aside_with_one_sentence(text: str) -> None:
-    path = profiles.path_here()
+    path = store.path_here()
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.warns(RuntimeWarning, match=r"is damaged: .*\. It is kept as .*damaged") as told:
-        assert profiles.here() == profiles.Profile()
+        assert store.here() == store.Profile()
     assert len(told) == 1
     assert path.with_name(path.name + ".damaged").read_text() == text
-    profiles.forget()
-    assert profiles.here() == profiles.Profile()  # and nothing is said again
-    assert profiles.remember(choice(CASE, TIMES, "numba:cpu/dense")) == ""
-    assert profiles.here().of(CASE) is not None
+    store.forget()
+    assert store.here() == store.Profile()  # and nothing is said again
+    assert store.remember(choice(CASE, TIMES, "numba:cpu/dense")) == ""
+    assert store.here().of(CASE) is not None
 
 
 def test_one_bad_answer_does_not_cost_the_others() -> None:
     stored = json.loads(_good())
     stored["decided"][0]["candidates"][1]["seconds"] = float("-inf")
-    path = profiles.path_here()
+    path = store.path_here()
     path.write_text(json.dumps(stored))
-    profiles.forget()
+    store.forget()
     with pytest.warns(RuntimeWarning, match=r"1 of its \d+ parts cannot be used"):
-        (left,) = profiles.here().decided
+        (left,) = store.here().decided
     assert left.case.descriptor == "sum"
     assert "-Infinity" in path.with_name(path.name + ".damaged").read_text()
     assert "Infinity" not in path.read_text()
@@ -190,14 +193,14 @@ def test_one_bad_answer_does_not_cost_the_others() -> None:
 def test_a_damaged_profile_in_a_folder_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = profiles.path_here()
+    path = store.path_here()
     path.parent.mkdir(parents=True)
     path.write_text("{")
 
     def refuse(*arguments: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(profile_files.os, "replace", refuse)
+    monkeypatch.setattr(file_format.os, "replace", refuse)
     with pytest.warns(RuntimeWarning, match="It is passed over"):
         assert dp.describe(X, "sum").shape == (2, 144)
     assert path.read_text() == "{"
@@ -205,11 +208,11 @@ def test_a_damaged_profile_in_a_folder_that_cannot_be_written(
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_what_is_not_a_file_is_not_read(kind: str) -> None:
-    path = profiles.path_here()
+    path = store.path_here()
     path.parent.mkdir(parents=True)
     os.mkfifo(path) if kind == "fifo" else path.mkdir()
     with pytest.warns(RuntimeWarning, match="not a file"):
-        assert profiles.here() == profiles.Profile()
+        assert store.here() == store.Profile()
     with pytest.raises(dp.InvalidInput, match="cannot be read"):
         list(samples.read(path))
 
@@ -270,7 +273,7 @@ def test_no_samples_cost_a_race_its_resuming(
     assert 1 <= race.calls < 2**31
     for made in (*race.rounds, *race.confirming):
         assert all(0 < t < 1e10 for of in (made.lowest, made.mean) for t in of.values())
-    standing = decision.judge(race.rounds, calls=race.calls, at_most=170)
+    standing = rule.judge(race.rounds, calls=race.calls, at_most=170)
     assert standing.lead in (None, *RUNNERS)
 
 

@@ -12,13 +12,16 @@ from fake_workers import FakeWorkers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demopool import Case, choosing, decision, places, qualifying, racing, samples, sessions, trials
-from demopool.answers import Choice
-from demopool.budget import OVERRUN, SOON, Budget
-from demopool.candidates import Candidate
+from demopool import Case
+from demopool.choosing import chooser, qualifying, racing, rule, sessions
+from demopool.choosing.budget import OVERRUN, SOON, Budget
+from demopool.choosing.choice import Choice
+from demopool.common import places
 from demopool.measurement.worker import Answer
-from demopool.samples import Sample
-from demopool.vocabulary import State, Verdict
+from demopool.problem.candidates import Candidate
+from demopool.problem.vocabulary import State, Verdict
+from demopool.trials import requests, samples
+from demopool.trials.samples import Sample
 
 CASE = Case(batch=2, n=30, d=8)
 FIELD = tuple(
@@ -34,14 +37,14 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody else uses the machine, and nothing of it is loaded."""
     monkeypatch.setattr(racing, "PAUSE", 0.0)
     monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(FIELD)))
-    monkeypatch.setattr(choosing.fingerprint, "noise", lambda *_: [])
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], list(FIELD)))
+    monkeypatch.setattr(chooser.fingerprint, "noise", lambda *_: [])
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
 
 
 def choose(workers: FakeWorkers, budget: float, **options: Any) -> Choice:
     given_ = {"fresh": True, "save": False, **options}
-    return choosing.choose(CASE, budget=budget, workers=workers, now=workers.clock, **given_)  # type: ignore[arg-type]
+    return chooser.choose(CASE, budget=budget, workers=workers, now=workers.clock, **given_)  # type: ignore[arg-type]
 
 
 def test_what_is_spent_and_what_is_set_up() -> None:
@@ -188,7 +191,7 @@ def test_alone_is_only_who_nobody_else_could_replace(monkeypatch: pytest.MonkeyP
     found = choose(FakeWorkers(times), 4.0)
     assert found.state is Verdict.UNKNOWN
     assert "only one" not in found.sentence
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], [FIELD[0]]))
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], [FIELD[0]]))
     alone = choose(FakeWorkers(times), 4.0)
     assert alone.state is Verdict.FASTEST
     assert "the only one that can do this here" in alone.sentence
@@ -198,14 +201,14 @@ def test_alone_is_only_who_nobody_else_could_replace(monkeypatch: pytest.MonkeyP
 def test_long_calls_need_as_many_rounds(monkeypatch: pytest.MonkeyPatch, budget: float) -> None:
     """Six times faster in one round was once announced, and was 1.06 times by hand."""
     field = [FIELD[0], FIELD[2]]
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], field))
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], field))
     monkeypatch.setattr(qualifying, "predicted_seconds", lambda *_: 1.0)
     times = {str(field[0]): 1.0, str(field[1]): lambda turn: 6.2 if turn < 2 else 1.06}
     found = choose(FakeWorkers(times), budget)
     if budget < 200:
         assert found.state is Verdict.UNKNOWN
     if found.state is Verdict.FASTEST:
-        assert found.rounds >= decision.LEAST_ROUNDS
+        assert found.rounds >= rule.LEAST_ROUNDS
         assert "1.06x faster" in found.sentence
 
 
@@ -237,7 +240,7 @@ def test_a_budget_that_ends_before_the_first_round_still_tells_what_was_timed() 
 def _far_behind(monkeypatch: pytest.MonkeyPatch, by_model: float) -> dict[str, float]:
     """Two candidates, one of them so slow that rounds of it do not fit a small budget."""
     field = [FIELD[0], FIELD[1]]
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], field))
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], field))
     predicted = {NAMES[0]: 0.01, NAMES[1]: 0.01 * by_model}
     monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: predicted[str(c)])
     return {NAMES[0]: 0.05, NAMES[1]: 0.5}
@@ -269,7 +272,7 @@ def test_a_longer_budget_brings_back_who_was_set_aside(monkeypatch: pytest.Monke
     assert found.state is Verdict.UNKNOWN
     longer = choose(FakeWorkers(times), 60.0, fresh=False, save=True)
     assert longer.state is Verdict.FASTEST
-    assert all(row.rounds >= decision.LEAST_ROUNDS for row in longer.rows)
+    assert all(row.rounds >= rule.LEAST_ROUNDS for row in longer.rows)
 
 
 def _stored() -> list[Sample]:
@@ -307,7 +310,7 @@ def test_a_library_that_hangs_is_waited_for_once() -> None:
 
     class Hangs(FakeWorkers):
         def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
-            if function is trials.run_loading and name.startswith("numba"):
+            if function is requests.run_loading and name.startswith("numba"):
                 return Answer(State.OK, 1.0), 1000.0
             return super().play(function, name, case, options)
 
@@ -323,7 +326,7 @@ def test_a_library_that_hangs_is_waited_for_once() -> None:
 def test_the_lead_is_over_whoever_may_be_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was given up may have been about to end."""
     field = FIELD[:3]
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(field)))
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], list(field)))
     times = {NAMES[0]: 0.2, NAMES[1]: 6.0, NAMES[2]: 50.0}
     predicted = {NAMES[0]: 0.2, NAMES[1]: 2.0, NAMES[2]: 2.0}
     monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: predicted[str(c)])

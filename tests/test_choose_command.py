@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from demopool import Case, InvalidInput, crossover, feature_files, jobs, telling
-from demopool.answers import Choice, Row
-from demopool.candidates import Subject
+from demopool import Case, InvalidInput
+from demopool.choosing import crossover, printing
+from demopool.choosing.choice import Choice, Row
 from demopool.commands import choose as command
 from demopool.commands import cli
-from demopool.units import readable
-from demopool.vocabulary import DESCRIPTORS, State, Verdict
+from demopool.common.units import readable
+from demopool.problem import feature_files
+from demopool.problem.candidates import Subject
+from demopool.problem.vocabulary import DESCRIPTORS, State, Verdict
+from demopool.trials import jobs
 
 LONG = "newton-schulz+moment"
 
@@ -117,7 +120,7 @@ def test_the_ratio_has_its_interval_and_is_explained(told: list[Any]) -> None:
     assert "1.92-2.34" in found
     assert "x best: its time over that of the best in the same round" in found
     assert "> 166.7" in found  # of the one that was given up, by what is known
-    assert all(len(line) <= 80 for line in telling.LEGEND)
+    assert all(len(line) <= 80 for line in printing.LEGEND)
     assert "cupy:cuda, numba:cuda: no GPU can be seen" in found
     assert "12 s in all, 3 s of them to set up libraries, others used 1.4 cores" in found
 

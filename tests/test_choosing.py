@@ -16,12 +16,16 @@ import numpy as np
 import pytest
 from fake_workers import FakeWorkers
 
-from demopool import choosing, decision, places, qualifying, racing, samples
-from demopool.candidates import Candidate
-from demopool.cases import Case
-from demopool.conformance.descriptors import judge, twin
+from demopool.choosing import chooser, qualifying, racing, rule
+from demopool.common import places
 from demopool.measurement.worker import Answer
-from demopool.vocabulary import State, Verdict
+from demopool.problem import vocabulary
+from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import State, Verdict
+from demopool.profiles.eligibility import obstacle
+from demopool.trials import samples
+from demopool.trials.judgement import judge, twin
 
 import demopool as dp  # isort: skip
 
@@ -32,7 +36,7 @@ FIELD = (Candidate("numpy:cpu", "dense"), Candidate("numpy:cpu", "matrix-free"))
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Rounds of one turn, without pauses, on a machine that nobody else uses."""
-    monkeypatch.setattr(decision, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "ROUND_SECONDS", 0.0)
     monkeypatch.setattr(racing, "PAUSE", 0.0)
     monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
@@ -41,13 +45,13 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def _choose(times: dict[str, Any], case: Case = SMALL, **options: Any) -> Any:
     workers = options.pop("workers", None) or FakeWorkers(times)
     given = {"backends": ("numpy:cpu",), "budget": 5.0, "workers": workers, "now": workers.clock}
-    return choosing.choose(case, **{**given, **options})
+    return chooser.choose(case, **{**given, **options})
 
 
 def test_who_competes_alone_was_allowed_to(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing held under load where there was nothing to compare."""
     monkeypatch.setattr(racing.Others, "cores", lambda self: 1.0)
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], [FIELD[0]]))
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], [FIELD[0]]))
     found = _choose({"numpy:cpu/dense": 0.002}, fresh=True)
     assert "dense route: the only one that was allowed to compete, " in found.sentence
     assert "held" not in found.sentence
@@ -134,7 +138,7 @@ def test_who_was_thrown_out_may_come_back_when_the_lead_fails(
         return lambda i: crash if dies and i >= 14 else seconds * float(rng.normal(1, 0.03))
 
     monkeypatch.setattr(
-        choosing, "_candidates", lambda *_: ([], [Candidate.parse(name) for name in field])
+        chooser, "_candidates", lambda *_: ([], [Candidate.parse(name) for name in field])
     )
     for _ in range(20):
         times = dict(zip(field, (noisy(0.002, True), noisy(0.0024), noisy(0.0034)), strict=True))
@@ -183,7 +187,7 @@ def test_an_interrupt_before_the_checks_recommends_nothing(
 
 def test_choose_teaches_auto(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"numpy:cpu/dense": 0.005, "numpy:cpu/matrix-free": 0.002}
-    monkeypatch.setattr(choosing, "_candidates", lambda *_: ([], list(FIELD)))
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], list(FIELD)))
     _choose(times, fresh=True, backends=())
     found = dp.explain((SMALL.batch, SMALL.n, SMALL.d))
     assert (found.route, found.because) == ("matrix-free", "measured")
@@ -202,7 +206,7 @@ def test_choose_teaches_auto(quick: None, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_limits_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(dp.errors.InvalidInput, match=next(iter(options))):
-        choosing.choose(SMALL, **options)
+        chooser.choose(SMALL, **options)
 
 
 def test_a_clock_that_goes_backwards_costs_a_block(quick: None) -> None:
@@ -261,7 +265,7 @@ def test_a_race_killed_at_any_moment_goes_on(quick: None, tmp_path: Path) -> Non
 
 
 def test_the_twin_keeps_what_matters() -> None:
-    for descriptor in dp.vocabulary.DESCRIPTORS:
+    for descriptor in vocabulary.DESCRIPTORS:
         big = Case(descriptor=descriptor, batch=64, n=12544, d=2048, dtype="float64", p=0.3)
         small = twin(big)
         assert (small.descriptor, small.dtype, small.p) == (descriptor, "float64", 0.3)
@@ -275,14 +279,14 @@ def test_the_twin_keeps_what_matters() -> None:
             assert (small.n >= small.d) == (n >= d)  # newton is for n >= d only
 
 
-@pytest.mark.parametrize("descriptor", dp.vocabulary.DESCRIPTORS)
+@pytest.mark.parametrize("descriptor", vocabulary.DESCRIPTORS)
 def test_every_candidate_is_judged_right_and_a_small_error_is_seen(
     descriptor: str, usable: str
 ) -> None:
     case = Case(descriptor=descriptor, batch=2, n=40, d=12, k=64, dtype="float64")
-    subject = dp.candidates.Subject("descriptor", descriptor)
+    subject = Subject("descriptor", descriptor)
     for candidate in subject.candidates((usable,)):
-        if dp.candidates.obstacle(dp, subject, candidate, case):
+        if obstacle(dp, subject, candidate, case):
             continue
         assert judge(dp, candidate, case).is_right, candidate
 
@@ -324,7 +328,12 @@ GARBAGE = bad("garbage", lambda X, a, order: np.ones((*X.shape[:-2], X.shape[-1]
 
 
 # A library that hangs while it is loaded is given up sooner than anybody's should be.
-MAIN = "from demopool import commands, runners; runners.SETUP_SECONDS = 8; commands.main()"
+MAIN = """
+from demopool import commands
+from demopool.choosing import runners
+runners.SETUP_SECONDS = 8
+commands.main()
+"""
 
 
 def _command(

@@ -16,12 +16,14 @@ pytest.importorskip("pandas")
 import stored_races
 from fake_workers import FakeWorkers
 
-from demopool import decision, places, qualifying, racing, samples
-from demopool.budget import Budget
-from demopool.cases import named
+from demopool.choosing import qualifying, racing, rule
+from demopool.choosing.budget import Budget
+from demopool.choosing.runners import Workers
+from demopool.common import places
+from demopool.problem.cases import named
 from demopool.report import claim_races, claims, data
 from demopool.report.claims import CLAIMS, Claim, Side
-from demopool.runners import Workers
+from demopool.trials import samples
 
 NEWTON, EXACT, SKETCH, POWER_MEMORY, IMPRACTICAL, SKETCHED_POWER = CLAIMS
 DEMOCRATIC, POWER = named("vgg-b1"), named("vgg-b1", descriptor="power")
@@ -183,7 +185,7 @@ def test_a_claim_is_raced_between_descriptors(
     small = named("n49-d64"), named("n49-d64", descriptor="power")
     claim = Claim("newton", "faster", Side(small[0]), Side(small[1], ("gram",)), limit=1.03)
     monkeypatch.setattr(claim_races, "TIMED_BACKENDS", ("numpy:cpu",))
-    monkeypatch.setattr(claim_races, "ROUNDS", decision.FEWEST)
+    monkeypatch.setattr(claim_races, "ROUNDS", rule.FEWEST)
     monkeypatch.setattr(claim_races, "CLAIMS", (claim,))
     heard = []
     found = claim_races.measure([], budget=20, threads=1, report=lambda s, what: heard.append(what))
@@ -194,7 +196,7 @@ def test_a_claim_is_raced_between_descriptors(
     assert len({s.session for s in stored}) == 1
     judged = claims.judge(claim, stored)
     assert judged.measured
-    assert f"{decision.FEWEST} rounds" in judged.here
+    assert f"{rule.FEWEST} rounds" in judged.here
     assert claim_races.measure(stored, budget=20, threads=1) == []
     other_code = [replace(s, code="older") for s in stored]
     monkeypatch.setattr(claim_races, "race", lambda *_, **__: other_code[:1])

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import demopool
+from demopool.contract.device import Device, Host
 from demopool.measurement import clock as clock_module
 from demopool.measurement.clock import Clock, resolution
-from demopool.measurement.device import Device, Host
 from demopool.measurement.memory import available_host_bytes, peak_device_bytes
 
 LAUNCH = 1e-5

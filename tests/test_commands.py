@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import demopool
-from demopool import files
 from demopool.commands import cli
+from demopool.common import files
+from demopool.contract.support_matrix import BEGIN, END, insert_matrix, markdown_matrix
 from demopool.errors import InvalidInput
-from demopool.support import BEGIN, END, insert_matrix, markdown_matrix
 
 ROOT = Path(__file__).parent.parent
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from demopool import backend, capabilities, conformance, registry
+from demopool import backend, conformance
 from demopool.conformance import features, tolerance
 from demopool.conformance.engine import Target, check_cell
 from demopool.conformance.examples import ask, examples
+from demopool.contract import capabilities, registry
 from demopool.errors import BackendUnavailable, InvalidInput
-from demopool.vocabulary import State
+from demopool.problem.vocabulary import State
 
 CELLS = [(row, dtype) for row in capabilities.table() for dtype in row.dtypes]
 

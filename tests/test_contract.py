@@ -16,10 +16,10 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import demopool as dp
-from demopool import capabilities, registry
+from demopool.contract import capabilities, registry
 from demopool.errors import BackendUnavailable
-from demopool.routes import ROUTES, descriptor_routes, join, split
-from demopool.vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS, State
+from demopool.problem.routes import ROUTES, descriptor_routes, join, split
+from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS, State
 
 
 def test_hashes_are_pinned_for_ever() -> None:
@@ -212,7 +212,7 @@ def test_importing_is_light() -> None:
 PLUGIN = """
 import numpy as np
 from demopool.contract import ArrayFacts, Capability, Implementation, Probe, Specification
-from demopool.vocabulary import State
+from demopool.contract import State
 
 
 class Plain(Implementation):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import costs
 from demopool.measurement.memory import peak_host_bytes
-from demopool.routes import ROUTES
+from demopool.problem.routes import ROUTES
+from demopool.profiles import costs
 
 VGG, RESNET = dp.Case(n=784, d=512), dp.Case(n=196, d=2048, batch=8)
 

@@ -11,16 +11,15 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc")
 pytest.importorskip("cuda.pathfinder")
 
+import demopool as dp
+from demopool import ptx, reference
+from demopool.conformance import tolerance
 from demopool.implementations.cupy_cuda import emulated, pool, power, signatures, sketch, weights
 from demopool.implementations.cupy_cuda.emulated import Emulator
 from demopool.implementations.shared import grids, images
 from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.table import kernel_table
-
-import demopool as dp
-from demopool import ptx, reference
-from demopool.conformance import tolerance
-from demopool.routes import ROUTES
+from demopool.problem.routes import ROUTES
 
 Array = Any
 FLOATS = (np.float32, np.float64)

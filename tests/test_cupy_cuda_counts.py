@@ -14,11 +14,10 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from demopool import ptx
 from demopool.implementations.cupy_cuda import signatures
 from demopool.implementations.cupy_cuda.launch import Launch
 from demopool.implementations.shared import grids
-
-from demopool import ptx
 from tools import cupy_counts
 from tools import cupy_launches as made
 from tools.cupy_counts import LAUNCHES

@@ -9,11 +9,10 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from demopool import ptx
 from demopool.implementations.cupy_cuda import signatures
 from demopool.implementations.cupy_cuda.launch import Launch, i32, u32, u64
 from demopool.implementations.shared import grids
-
-from demopool import ptx
 from tools import cupy_launches as made
 from tools.cupy_counts import LAUNCHES
 from tools.kernel_arrays import UNEVEN

@@ -16,9 +16,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from demopool.implementations.cupy_cuda import signatures
-
 from demopool import ptx
+from demopool.implementations.cupy_cuda import signatures
 from tools import mutation
 from tools.cupy_cases import CASES
 from tools.cupy_mutants import KERNELS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from demopool.implementations import cupy_cuda
 
 cupy: Any = pytest.importorskip("cupy")

@@ -14,14 +14,13 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from demopool.implementations.cupy_cuda import gpu, signatures
-from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
-
 import demopool as dp
 from demopool import reference
 from demopool.errors import InvalidInput
-from demopool.operations import Operations
-from demopool.routes import ROUTES
+from demopool.implementations.cupy_cuda import gpu, signatures
+from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
+from demopool.pooling.operations import Operations
+from demopool.problem.routes import ROUTES
 
 Array = Any
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import description, reference
+from demopool import reference
 from demopool.conformance.features import real
-from demopool.routes import descriptor_routes
-from demopool.vocabulary import DESCRIPTORS, NORMALIZATIONS
+from demopool.pooling import description
+from demopool.problem.routes import descriptor_routes
+from demopool.problem.vocabulary import DESCRIPTORS, NORMALIZATIONS
 
 X = np.random.default_rng(0).standard_normal((3, 30, 8))
 

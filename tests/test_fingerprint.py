@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from demopool import registry
-from demopool.measurement import fingerprint as module
-from demopool.measurement.fingerprint import fingerprint, key, noise
+from demopool.contract import registry
+from demopool.machine import fingerprint as module
+from demopool.machine import system
+from demopool.machine.fingerprint import fingerprint, key, noise
 
 GPU = {
     "index": 0,
@@ -126,8 +127,8 @@ def test_it_is_strict_json_and_survives_a_file(complete: dict[str, Any]) -> None
 
 
 def test_it_tells_what_there_is(here: dict[str, Any]) -> None:
-    assert here["cpu"]["name"] == module.processor()
-    assert here["cpu"]["usable_cores"] == module.usable_cores()
+    assert here["cpu"]["name"] == system.processor()
+    assert here["cpu"]["usable_cores"] == system.usable_cores()
     assert here["python"] == platform.python_version()
     assert here["libraries"].keys() >= {"demopool", "numpy", "scipy"}
     assert here["environment"].keys() >= {"OMP_NUM_THREADS", "NUMBA_NUM_THREADS"}
@@ -154,7 +155,7 @@ def test_it_is_quick(here: dict[str, Any]) -> None:
 def test_it_imports_no_other_heavy_library() -> None:
     code = """
 import sys
-from demopool.measurement.fingerprint import fingerprint
+from demopool.machine.fingerprint import fingerprint
 fingerprint()
 print([name for name in ("torch", "numba", "cupy", "pandas", "matplotlib") if name in sys.modules])
 """
@@ -201,7 +202,7 @@ def test_key_is_short_hex(here: dict[str, Any]) -> None:
 def test_key_is_the_same_in_every_call_and_process(here: dict[str, Any]) -> None:
     """Also where somebody has imported a library that brings an OpenMP of its own."""
     assert key(fingerprint()) == key(here)
-    code = "from demopool.measurement.fingerprint import *; print(key(fingerprint()))"
+    code = "from demopool.machine.fingerprint import *; print(key(fingerprint()))"
     first = _child(code, PYTHONHASHSEED="1")
     second = _child(f"import sklearn.cluster; {code}", PYTHONHASHSEED="2")
     assert first == second
@@ -209,7 +210,7 @@ def test_key_is_the_same_in_every_call_and_process(here: dict[str, Any]) -> None
 
 def test_the_key_is_the_same_for_any_number_of_threads() -> None:
     """What ``choose`` measured must be found by a process that was started with other threads."""
-    code = "from demopool.measurement.fingerprint import *; print(key(fingerprint()))"
+    code = "from demopool.machine.fingerprint import *; print(key(fingerprint()))"
     one, two = (_child(code, OPENBLAS_NUM_THREADS=threads) for threads in ("1", "2"))
     assert one == two
 
@@ -217,11 +218,11 @@ def test_the_key_is_the_same_for_any_number_of_threads() -> None:
 def test_usual_threads_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert module.usual_threads() == module.usable_cores()
+    assert system.usual_threads() == system.usable_cores()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert module.usual_threads() == 1
+    assert system.usual_threads() == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert module.usual_threads() == module.usable_cores()
+    assert system.usual_threads() == system.usable_cores()
 
 
 def test_every_value_is_in_the_key_unless_it_is_known_not_to_be(complete: dict[str, Any]) -> None:
@@ -277,9 +278,9 @@ def test_blas_is_told_by_whose_it_is_not_by_where_it_is(file: str, package: str 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Empty folders where the system's are read."""
-    monkeypatch.setattr(module, "_PROC", tmp_path / "proc")
-    monkeypatch.setattr(module, "_CPU", tmp_path / "cpu")
-    monkeypatch.setattr(module, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(system, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(system, "_CPU", tmp_path / "cpu")
+    monkeypatch.setattr(system, "_CGROUP", tmp_path / "cgroup")
     return tmp_path
 
 
@@ -303,7 +304,7 @@ def test_what_a_system_does_not_tell_is_none(tree: Path, monkeypatch: pytest.Mon
     assert set(found["frequency"].values()) == set(found["memory"].values()) == {None}
     assert found["load_average"] is None
     assert found["cpu"]["name"] == module.machine()["processor"]
-    assert module.busy_share(0) is None
+    assert system.busy_share(0) is None
     assert noise(found) == []
     assert key(json.loads(json.dumps(found, allow_nan=False))) == key(found)
 
@@ -315,14 +316,14 @@ def test_processor_is_read(tree: Path) -> None:
     _write(tree, **{"cpu/smt/active": "1"})
     for core, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
         _write(tree, **{f"cpu/cpu{core}/topology/thread_siblings_list": siblings})
-    found = module._cpu()
-    assert module.processor() == found["name"] == "Some CPU @ 2.0GHz"
+    found = system.cpu()
+    assert system.processor() == found["name"] == "Some CPU @ 2.0GHz"
     assert found["model"] == "6 85 7"
     assert found["physical_cores"] == 2
     assert found["smt"] is True
     assert found["virtual"] is True
     _write(tree, **{"proc/cpuinfo": info})
-    assert module._cpu()["virtual"] is False
+    assert system.cpu()["virtual"] is False
 
 
 def test_caches_are_read(tree: Path) -> None:
@@ -332,7 +333,7 @@ def test_caches_are_read(tree: Path) -> None:
         folder = f"cpu/cpu0/cache/index{number}"
         _write(tree, **{f"{folder}/level": level, f"{folder}/type": kind})
         _write(tree, **{f"{folder}/size": size, f"{folder}/shared_cpu_list": shared})
-    assert module._caches() == [
+    assert system.caches() == [
         {"level": 1, "type": "Data", "size_bytes": 2**15, "shared_by": 1},
         {"level": 3, "type": "Unified", "size_bytes": 2**25, "shared_by": 8},
     ]
@@ -352,7 +353,7 @@ def test_frequency_is_read(tree: Path, file: str, text: str, turbo: bool) -> Non
     _write(tree, **{f"{governed}/scaling_governor": "powersave", file: text})
     _write(tree, **{f"{governed}/scaling_cur_freq": "1200000"})
     _write(tree, **{f"{governed}/cpuinfo_max_freq": "3600000"})
-    assert module._frequency() == {
+    assert system.frequency() == {
         "governor": "powersave",
         "current_mhz": 1200,
         "max_mhz": 3600,
@@ -392,8 +393,8 @@ def test_limits_of_containers_are_read(
 ) -> None:
     _write(tree, **{"proc/self/cgroup": f"9:name=systemd:/x\n{groups}"})
     _write(tree, **{f"cgroup/{name}": text for name, text in files.items()})
-    assert module.memory_limit() == limit
-    assert module._quota_cores() == quota
+    assert system.memory_limit() == limit
+    assert system.quota_cores() == quota
 
 
 @pytest.fixture

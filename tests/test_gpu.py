@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from demopool.measurement import fingerprint, gpu
+from demopool.machine import fingerprint, gpu
 
 CHIP, SM, MEMORY = 0, 1, 2
 IDLE, SETTING, POWER, THERMAL, NEW = 0x1, 0x2, 0x4, 0x20, 1 << 40

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("cuda.pathfinder")
 
-from demopool.implementations.shared import scaling
-
 import demopool as dp
-from demopool import reference, registry
+from demopool import reference
 from demopool.conformance import tolerance
+from demopool.contract import registry
+from demopool.implementations.shared import scaling
 
 Array = Any
 EMULATED = [name for name in registry.available() if name.endswith(":ptx")]

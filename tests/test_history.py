@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demopool import history, results
+from demopool import results
 from demopool.commands import main
 from demopool.errors import DemopoolError
-from demopool.history import Point, Regression, Series, analysis, repository
+from demopool.results import history
+from demopool.results.history import Point, Regression, Series, analysis, repository
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")

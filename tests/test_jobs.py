@@ -9,19 +9,14 @@ import numpy as np
 import pytest
 
 import demopool
-from demopool import Case, InvalidInput, cases, jobs, reference, registry
-from demopool.candidates import (
-    SUBJECTS,
-    TIMED_BACKENDS,
-    Candidate,
-    Limits,
-    Subject,
-    obstacle,
-    predicted_bytes,
-    predicted_seconds,
-)
+from demopool import Case, InvalidInput, reference
+from demopool.contract import registry
 from demopool.errors import BackendUnavailable
-from demopool.vocabulary import State
+from demopool.problem import cases
+from demopool.problem.candidates import SUBJECTS, TIMED_BACKENDS, Candidate, Subject
+from demopool.problem.vocabulary import State
+from demopool.profiles.eligibility import Limits, obstacle, predicted_bytes, predicted_seconds
+from demopool.trials import jobs
 
 SMALL = Case(batch=3, n=20, d=8, k=64, dtype="float64")
 DEMOCRATIC = Subject("descriptor", "democratic")

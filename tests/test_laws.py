@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, reject
 
-from demopool import backend, capabilities, hashes, reference, registry
+from demopool import backend, hashes, reference
 from demopool.conformance import tolerance
 from demopool.conformance.engine import Target, laws_of, try_law
-from demopool.routes import Sizes
-from demopool.vocabulary import HALF_DTYPES
+from demopool.contract import capabilities, registry
+from demopool.problem.routes import Sizes
+from demopool.problem.vocabulary import HALF_DTYPES
 
 # Integers of a small range: exact in every dtype, with ties, duplicates, zeros and rank deficiency.
 IMAGES = st.integers(1, 12).flatmap(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import registry
+from demopool.contract import registry
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ SLOW_LOAD = """
     import signal, sys, threading, time
     import numpy as np, demopool as dp
     from dataclasses import replace
-    from demopool import registry
+    from demopool.contract import registry
 
     X = np.ones((3, 2), np.float32)
     listed = registry.entry("numba:cpu").specification
@@ -103,7 +103,7 @@ def test_many_threads_get_one_implementation() -> None:
         """
     from concurrent.futures import ThreadPoolExecutor
     from threading import Barrier
-    from demopool import registry
+    from demopool.contract import registry
 
     together = Barrier(8)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from demopool.measurement import fingerprint
+from demopool.machine import fingerprint, system
 
 
 def _measured(code: str) -> float:
@@ -51,5 +51,5 @@ def test_machine_is_plain_values() -> None:
 
 
 def test_busy_share_is_a_share() -> None:
-    busy = fingerprint.busy_share(0.05)
+    busy = system.busy_share(0.05)
     assert busy is None or 0 <= busy <= 1

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from demopool.implementations.numba_cpu import compiled, pool, products, sketch, weights
-
 import demopool as dp
+from demopool.implementations.numba_cpu import compiled, pool, products, sketch, weights
 
 OPS = dp.backend("numba:cpu")
 PLAIN = dp.backend("numpy:cpu")
@@ -114,7 +113,7 @@ def test_a_package_that_cannot_be_written_is_cached_for_the_user(tmp_path: Path)
 def test_threads_obey_the_usual_settings(environment: dict[str, str], expected: int | None) -> None:
     script = (
         "import json\n"
-        "from demopool.measurement.fingerprint import usable_cores\n"
+        "from demopool.machine.system import usable_cores\n"
         "from demopool.implementations.numba_cpu import compiled\n"
         "print(json.dumps([compiled.threads(), usable_cores()]))"
     )

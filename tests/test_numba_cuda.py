@@ -15,16 +15,16 @@ import pytest
 pytest.importorskip("numba.cuda")
 pytest.importorskip("cuda.pathfinder")
 
-from demopool.implementations.numba_cuda import implementation as module
-from demopool.implementations.numba_cuda import kernels, launch
-from demopool.implementations.numba_cuda.launch import Emulator
-from demopool.implementations.shared import grids
-from demopool.implementations.shared.grids import Shape
 from numba import cuda
 
 import demopool as dp
 from demopool import ptx, reference
 from demopool.conformance import tolerance
+from demopool.implementations.numba_cuda import implementation as module
+from demopool.implementations.numba_cuda import kernels, launch
+from demopool.implementations.numba_cuda.launch import Emulator
+from demopool.implementations.shared import grids
+from demopool.implementations.shared.grids import Shape
 from tools import numba_counts
 
 Array = Any

@@ -15,9 +15,8 @@ import pytest
 pytest.importorskip("numba.cuda")
 pytest.importorskip("cuda.pathfinder")
 
-from demopool.implementations.numba_cuda import kernels, launch
-
 from demopool import ptx
+from demopool.implementations.numba_cuda import kernels, launch
 from tools import numba_counts
 from tools.kernel_arrays import UNEVEN
 

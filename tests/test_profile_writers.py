@@ -13,9 +13,10 @@ import pytest
 from races import HERE, choice, without_time
 
 import demopool as dp
-from demopool import files, places, profile_files, profiles
-from demopool.cases import Case
-from demopool.vocabulary import State
+from demopool.common import files, places
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import State
+from demopool.profiles import file_format, store
 
 TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4}
 CASE = Case(batch=2, n=40, d=12)
@@ -29,15 +30,15 @@ def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 WRITER = """
 import sys
 from races import choice
-from demopool import profiles
-from demopool.cases import Case
+from demopool.profiles import store
+from demopool.problem.cases import Case
 number = int(sys.argv[1])
-profiles.here()  # as a program that has used auto
+store.here()  # as a program that has used auto
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(1, 5):
     case = Case(batch=number, n=n, d=8)
-    assert profiles.remember(choice(case, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense")) == ""
+    assert store.remember(choice(case, {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense")) == ""
 """
 
 
@@ -66,34 +67,34 @@ def test_six_that_write_at_once_keep_all_answers(plain_environment: dict[str, st
         for writer in writers:
             writer.kill()
             writer.communicate()
-    kept = {(d.case.batch, d.case.n) for d in profiles.here().decided}
+    kept = {(d.case.batch, d.case.n) for d in store.here().decided}
     assert kept == {(number, n) for number in range(1, 7) for n in range(1, 5)}
 
 
 def _from_elsewhere(case: Case) -> None:
     """Another process adds an answer; what this one has read does not change by it."""
-    path = profiles.path_here()
-    known = profile_files.read(path)
-    (answer,) = profiles._with((), profiles._found(choice(case, TIMES, "numpy:cpu/dense")))
-    profile_files.write(path, profiles.Profile((*known.decided, answer), {}))
+    path = store.path_here()
+    known = file_format.read(path)
+    (answer,) = store._with((), store._found(choice(case, TIMES, "numpy:cpu/dense")))
+    file_format.write(path, store.Profile((*known.decided, answer), {}))
 
 
 def test_what_others_wrote_is_not_written_over_from_an_old_copy() -> None:
-    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
+    store.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
     assert dp.explain((2, 40, 12)).because == "measured"
     other, third = Case(n=7, d=7), Case(n=5, d=5)
     _from_elsewhere(other)
-    profiles.remember(choice(third, TIMES, "numpy:cpu/dense"))
-    assert {d.case.n for d in profiles.here().decided} == {40, 7, 5}
+    store.remember(choice(third, TIMES, "numpy:cpu/dense"))
+    assert {d.case.n for d in store.here().decided} == {40, 7, 5}
 
 
 def test_a_running_process_sees_what_another_has_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(profiles.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
     assert dp.explain((1, 7, 7)).because == "default"
     _from_elsewhere(Case(n=7, d=7))
     assert dp.explain((1, 7, 7)).because == "default"  # it was looked at just now
-    now[0] += profiles.LOOK_SECONDS
+    now[0] += store.LOOK_SECONDS
     assert dp.explain((1, 7, 7)).because == "measured"
 
 
@@ -142,8 +143,8 @@ def test_the_command_shows_exports_and_resets(
         without_time("torch:cpu/matrix-free+moment", State.TIMEOUT, "no answer within 9 s", 9.0),
     ]
     name = "numpy:cpu/matrix-free+moment"
-    profiles.remember(choice(wide, {name: 1.0}, name, *rows, whole=False))
-    profiles.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
+    store.remember(choice(wide, {name: 1.0}, name, *rows, whole=False))
+    store.remember(choice(CASE, TIMES, "numpy:cpu/dense"))
     done = _run(env=plain_environment)
     assert done.returncode == 0
     assert not done.stderr
@@ -162,12 +163,12 @@ def test_the_command_shows_exports_and_resets(
     copy = tmp_path / "learnt.json"
     done = _run("--export", str(copy), "--reset", env=plain_environment)
     assert done.stdout.splitlines() == [f"2 jobs written to {copy}.", "Forgotten: 2 jobs."]
-    profiles.forget()
-    assert profiles.here() == profiles.Profile()
-    copy.rename(profiles.path_here())  # which is all it takes to have it back
-    profiles.forget()
-    assert profiles.here().of(CASE) is not None
-    assert json.loads(profiles.path_here().read_text())["fingerprint"] == HERE
+    store.forget()
+    assert store.here() == store.Profile()
+    copy.rename(store.path_here())  # which is all it takes to have it back
+    store.forget()
+    assert store.here().of(CASE) is not None
+    assert json.loads(store.path_here().read_text())["fingerprint"] == HERE
 
 
 def test_the_command_says_what_it_cannot_do(plain_environment: dict[str, str]) -> None:

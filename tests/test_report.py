@@ -21,15 +21,19 @@ pytest.importorskip("pandas")
 import races
 import stored_races
 
-from demopool import decision, pictures, places, profiles, samples, sessions
-from demopool.answers import Choice
-from demopool.candidates import Subject
-from demopool.cases import Case
-from demopool.choosing import choose
-from demopool.report import Built, build, data, figures, page, reasons
-from demopool.samples import Sample
-from demopool.units import readable
-from demopool.vocabulary import BACKENDS, DESCRIPTORS, State, Verdict
+from demopool.choosing import rule, sessions
+from demopool.choosing.choice import Choice
+from demopool.choosing.chooser import choose
+from demopool.common import places
+from demopool.common.units import readable
+from demopool.problem.candidates import Subject
+from demopool.problem.cases import Case
+from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, State, Verdict
+from demopool.profiles import store
+from demopool.report import data, figures, page, pictures, reasons
+from demopool.report.building import Built, build
+from demopool.trials import samples
+from demopool.trials.samples import Sample
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty one, in a folder without asv results."""
     monkeypatch.setenv(places.VARIABLE, str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    profiles.forget()
+    store.forget()
     return tmp_path / "cache"
 
 
@@ -55,7 +59,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(places.VARIABLE, str(folder / "cache"))
         patch.chdir(folder)
-        profiles.forget()
+        store.forget()
         stored_races.sweep(folder / "cache")
         yield build(folder / "out")
 
@@ -242,7 +246,7 @@ def test_machines_threads_and_dtypes_are_never_in_one_picture(measured: Path) ->
         if figure.name.startswith("democratic-over-n"):
             seen.append(re.search(r"(float\d\d); machine (\S+), (\d) thread", figure.says))
     told = sorted(match.groups() for match in seen if match)
-    mine = data.machine_name(profiles._key())
+    mine = data.machine_name(store._key())
     own = [("float32", mine, "1"), ("float32", mine, "2"), ("float64", mine, "2")]
     assert told == sorted([*own, ("float32", "another-", "2")])
 
@@ -283,12 +287,12 @@ def test_few_rounds_have_no_interval(rounds: int) -> None:
     slower = found.choice.rows[1]
     assert slower.ratio is not None
     bounds = (slower.low_s, slower.high_s, slower.ratio_low, slower.ratio_high)
-    assert all((bound is None) == (rounds < decision.FEWEST) for bound in bounds)
+    assert all((bound is None) == (rounds < rule.FEWEST) for bound in bounds)
     (line,) = [line for line in str(found.choice).splitlines() if line.startswith("torch:cpu")]
-    assert bool(re.search(r"\d-\d", line.replace("e-", ""))) == (rounds >= decision.FEWEST)
+    assert bool(re.search(r"\d-\d", line.replace("e-", ""))) == (rounds >= rule.FEWEST)
     origin = data.Origin("m", 2, "choose")
     (bars,) = figures.of_job(data.Job(origin, "f", found.choice, "2026-01-01T00:00:00"))
-    assert ("fewer than 6 rounds have none" in bars.says) == (rounds < decision.FEWEST)
+    assert ("fewer than 6 rounds have none" in bars.says) == (rounds < rule.FEWEST)
 
 
 def test_a_bar_is_cut_only_where_the_axis_ends() -> None:
@@ -319,11 +323,11 @@ def test_no_memory_is_a_page_and_not_absent(cache: Path) -> None:
 def test_an_answer_without_a_whole_round_says_so(cache: Path) -> None:
     case = Case(n=20, d=8)
     choice = races.choice(case, {"numpy:cpu/dense": 1e-3}, "numpy:cpu/dense", threads=2)
-    profiles.remember(choice)
-    profile = profiles.here()
+    store.remember(choice)
+    profile = store.here()
 
     def told() -> str:
-        return "".join(page._recommendation(profile, data.gather(()), profiles._key()))
+        return "".join(page._recommendation(profile, data.gather(()), store._key()))
 
     assert "samples are gone" in told()
     rows = stored_races.race(case, {"numpy:cpu/dense": 1e-3}, session="s", rounds=0)
@@ -423,4 +427,4 @@ def test_ratios_are_paired_by_round() -> None:
     assert other.ratio_high < 1.6
     assert lead.high_s is not None
     assert lead.high_s > 4
-    assert decision.interval(np.array([1.0, 2.0]))[1] == 1.5
+    assert rule.interval(np.array([1.0, 2.0]))[1] == 1.5

@@ -22,11 +22,14 @@ import stored_races
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from demopool import places, profiles, samples
-from demopool.cases import named
+from demopool.common import places
 from demopool.errors import DemopoolError
-from demopool.report import build, data, figures, page
+from demopool.problem.cases import named
+from demopool.profiles import store
+from demopool.report import data, figures, page
+from demopool.report.building import build
 from demopool.report.claims import judged
+from demopool.trials import samples
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 NASTY = st.one_of(
@@ -65,7 +68,7 @@ def somewhere() -> Iterator[Path]:
         patch.setenv(places.VARIABLE, str(folder / "cache"))
         try:
             os.chdir(folder)
-            profiles.forget()
+            store.forget()
             yield folder
         finally:
             os.chdir(before)
@@ -133,7 +136,7 @@ def test_broken_samples_end_in_a_page(text: str) -> None:
         found = data.gather(())
         shown = page.render(
             found,
-            profiles.here(),
+            store.here(),
             "f",
             judged(found.claimed, "f"),
             [(job, "", ()) for job in found.jobs],

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import stored_races
 
-from demopool import places, profiles
-from demopool.report import build
+from demopool.common import places
+from demopool.profiles import store
+from demopool.report.building import build
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -55,7 +56,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(places.VARIABLE, str(folder / "cache"))
         patch.chdir(folder)
-        profiles.forget()
+        store.forget()
         stored_races.sweep(folder / "cache")
         yield build(folder / "out").files[0]
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from demopool import results, samples
-from demopool.cases import Case, named
+from demopool import results
 from demopool.errors import DemopoolError, InvalidInput
-from demopool.vocabulary import State
+from demopool.problem.cases import Case, named
+from demopool.problem.vocabulary import State
+from demopool.trials import samples
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demopool import Case, InvalidInput, samples
-from demopool.samples import Sample
-from demopool.vocabulary import State
+from demopool import Case, InvalidInput
+from demopool.problem.vocabulary import State
+from demopool.trials import samples
+from demopool.trials.samples import Sample
 
 one = Sample("numpy:cpu", "dense", Case(batch=8), "call_s", 0.0125, round=3, threads=2)
 failed = Sample(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from array_api_compat import numpy as xp
+
 from demopool.implementations.shared import polynomials, roots
 from demopool.implementations.shared.scaling import weights_factor
 

@@ -16,8 +16,9 @@ import pytest
 from benchmarks import baselines, descriptors, gradients, notes, operations, profiles, suite
 from benchmarks.harness import NAME
 from benchmarks.harness import jobs as harness_jobs
-from demopool import cases, reference
-from demopool.candidates import SUBJECTS, TIMED_BACKENDS
+from demopool import reference
+from demopool.problem import cases
+from demopool.problem.candidates import SUBJECTS, TIMED_BACKENDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,8 +48,8 @@ def test_two_parameters_with_the_baseline_and_every_backend() -> None:
 
 
 def test_the_harness_is_the_working_tree_and_not_what_is_installed() -> None:
-    assert harness_jobs.__name__ == f"{NAME}.jobs"
-    assert Path(harness_jobs.__file__) == ROOT / "src" / "demopool" / "jobs.py"
+    assert harness_jobs.__name__ == f"{NAME}.trials.jobs"
+    assert Path(harness_jobs.__file__) == ROOT / "src" / "demopool" / "trials" / "jobs.py"
     assert Path(suite.reference.__file__) == ROOT / "reference" / "__init__.py"
 
 
@@ -181,7 +182,7 @@ def test_the_judge_does_not_come_from_the_commit(monkeypatch: pytest.MonkeyPatch
     sketched = descriptors.SketchedSum()
     sketched.setup("baseline/plain", "n49-d64")
     assert sketched.job.run().shape == (1, 8192)
-    assert suite._expected.__globals__["hashing"].__name__ == f"{NAME}.hashing"
+    assert suite._expected.__globals__["hashing"].__name__ == f"{NAME}.problem.hashing"
 
 
 def test_a_baseline_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +190,8 @@ def test_a_baseline_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch
         patience.setattr(suite, "CALL_SECONDS", 0.1)
         with pytest.raises(NotImplementedError, match="would take over"):
             descriptors.Power().setup("baseline/plain", "resnet-b1")
-    small = suite.candidates.Limits(bytes=1e9)
-    monkeypatch.setattr(suite.candidates, "limits_here", lambda *_: small)
+    small = suite.eligibility.Limits(bytes=1e9)
+    monkeypatch.setattr(suite.eligibility, "limits_here", lambda *_: small)
     with pytest.raises(NotImplementedError, match="would hold"):
         descriptors.Democratic().setup("baseline/plain", "n50176-d64")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from demopool import places
+from demopool.common import places
 
 COMMANDS = {
     "backends": ("backends", "--json"),
@@ -127,7 +127,7 @@ def test_the_package_is_light_until_something_is_used() -> None:
     """Else Ctrl-C could come before the command line is reached."""
     code = "import sys, demopool; print('numpy' in sys.modules, demopool.describe.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "demopool.description"]
+    assert done.stdout.split() == ["False", "demopool.pooling.description"]
 
 
 def test_every_public_name_is_there() -> None:

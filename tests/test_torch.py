@@ -17,13 +17,14 @@ import demopool as dp  # noqa: E402
 from demopool import reference  # noqa: E402
 from demopool.conformance import features, tolerance  # noqa: E402
 from demopool.errors import InvalidInput, Unsupported  # noqa: E402
+from demopool.problem import routes  # noqa: E402
+from demopool.problem.vocabulary import DESCRIPTORS  # noqa: E402
 from demopool.torch import (  # noqa: E402
     GammaDemocraticPool,
     MatrixPowerPool,
     SecondOrderPool,
     SketchedDemocraticPool,
 )
-from demopool.vocabulary import DESCRIPTORS  # noqa: E402
 
 Tensor = Any
 Call = Callable[..., Tensor]
@@ -185,6 +186,7 @@ def test_backward_of_many_features_is_lean() -> None:
 import torch
 from demopool.measurement.memory import peak_host_bytes
 from demopool.torch import GammaDemocraticPool
+from demopool.problem import routes  # noqa: E402
 torch.set_num_threads(1)
 X = torch.rand(1, 12544, 64, requires_grad=True)
 for T in (10, 100):
@@ -297,7 +299,7 @@ def test_gradients_are_finite_where_the_derivative_does_not_exist() -> None:
     some[:, 2:4] = 0
     for X in (same, eye, zero, some):
         for descriptor in DESCRIPTORS:
-            for route in dp.routes.descriptor_routes(descriptor):
+            for route in routes.descriptor_routes(descriptor):
                 if "newton" in route and "schulz" not in route:
                     continue  # it inverts A
                 given = X.clone().requires_grad_()

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from demopool import registry
+from demopool.contract import registry
 from demopool.errors import BackendUnavailable, Unsupported
 
 pytest.importorskip("torch")
 
 import torch
-from demopool.implementations.shared import probing
 
 from demopool import torch as modules
+from demopool.contract import probing
 
 CHANNELS = 140  # symmetric products of more than 128 rows are made in parts, in place
 DOCUMENT = Path(__file__).parent.parent / "docs" / "torch.md"
@@ -129,7 +129,7 @@ def test_without_torch_the_import_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(probing, "version", missing)
     for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("demopool.torch", "demopool.torch_modules"):
+    for name in ("demopool.torch", "demopool.pooling.torch_modules"):
         monkeypatch.delitem(sys.modules, name)
     registry.probe.cache_clear()
     try:

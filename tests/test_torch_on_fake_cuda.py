@@ -19,21 +19,21 @@ from typing import Any
 import pytest
 
 import demopool as dp
-from demopool import capabilities
-from demopool.operations import Operations
-from demopool.routes import Sizes, find
-from demopool.vocabulary import DTYPES, NORMALIZATIONS, State, result_dtype
+from demopool.contract import capabilities
+from demopool.pooling.operations import Operations
+from demopool.problem.routes import Sizes, find
+from demopool.problem.vocabulary import DTYPES, NORMALIZATIONS, State, result_dtype
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from demopool.implementations.torch_any.implementation import TorchImplementation  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import demopool.torch as modules  # noqa: E402
-from demopool.torch_modules import BACKWARD  # noqa: E402
+from demopool.implementations.torch_any.implementation import TorchImplementation  # noqa: E402
+from demopool.pooling.torch_modules import BACKWARD  # noqa: E402
 
 GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -242,8 +242,9 @@ def test_asking_for_torch_does_not_import_it() -> None:
         real = importlib.metadata.version
         importlib.metadata.version = lambda name: "2.13.0" if name == "torch" else real(name)
         import demopool
+        from demopool.contract import registry
         demopool.backends()
-        assert demopool.registry.probe("torch:cuda").versions == {"torch": "2.13.0"}
+        assert registry.probe("torch:cuda").versions == {"torch": "2.13.0"}
         assert "torch" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 
 import demopool
-from demopool import Case, codes, jobs, results, samples, trials
-from demopool.candidates import Candidate, Subject, predicted_seconds
+from demopool import Case, results
+from demopool.measurement import code_identity
 from demopool.measurement.worker import Worker
-from demopool.vocabulary import State
+from demopool.problem import vocabulary
+from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.vocabulary import State
+from demopool.profiles.eligibility import predicted_seconds
+from demopool.trials import jobs, requests, samples
 
 CASE = Case(batch=2, n=40, d=16, k=64)
 
@@ -42,7 +46,7 @@ def hanging(*_: Any) -> None:
 
 def test_every_measure_becomes_a_sample(usable: str, worker: Worker, tmp_path: Path) -> None:
     file = tmp_path / "samples.jsonl"
-    for sample in trials.measure(Candidate(usable, "dense"), CASE, worker, calls=5):
+    for sample in requests.measure(Candidate(usable, "dense"), CASE, worker, calls=5):
         samples.append(file, [sample])
     found = list(samples.read(file))
     assert {sample.state for sample in found} == {State.OK}, found
@@ -55,7 +59,7 @@ def test_every_measure_becomes_a_sample(usable: str, worker: Worker, tmp_path: P
     assert by_measure["error"].value is not None
     assert by_measure["error"].value < 1e-5
     assert all(sample.threads == 1 and len(sample.fingerprint) == 16 for sample in found)
-    assert {sample.code for sample in found} == {codes.code_key(usable)}
+    assert {sample.code for sample in found} == {code_identity.code_key(usable)}
     frame = results.read(file)
     assert set(frame["candidate"]) == {f"{usable}/dense"}
     assert set(frame["subject"]) == {"democratic"}
@@ -70,11 +74,11 @@ def test_memory_is_that_of_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     job = SimpleNamespace(run=lambda: calls.append(1), device=None)
-    monkeypatch.setattr(trials, "_job", lambda *_: job)
-    monkeypatch.setattr(trials.memory, "peak_host_bytes", metered)
-    monkeypatch.setattr(trials.memory, "peak_device_bytes", metered)
+    monkeypatch.setattr(requests, "_job", lambda *_: job)
+    monkeypatch.setattr(requests.memory, "peak_host_bytes", metered)
+    monkeypatch.setattr(requests.memory, "peak_device_bytes", metered)
     subject = Subject("descriptor", "democratic")
-    for run in (trials.run_peak_host, trials.run_peak_device):
+    for run in (requests.run_peak_host, requests.run_peak_device):
         calls.clear()
         assert run(subject, Candidate("numpy:cpu", "dense"), CASE) == 0
         assert len(calls) == 2
@@ -83,12 +87,12 @@ def test_memory_is_that_of_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_compiled_beforehand_is_little_and_of_the_same_kind() -> None:
-    for descriptor in demopool.vocabulary.DESCRIPTORS:
+    for descriptor in vocabulary.DESCRIPTORS:
         subject = Subject("descriptor", descriptor)
         for n, d in ((784, 512), (196, 2048), (12544, 2048), (512, 512), (1, 1)):
             case = Case(descriptor=descriptor, batch=64, n=n, d=d)
             for candidate in subject.candidates(("numba:cpu",)):
-                little = trials.little(subject, candidate, case, 2)
+                little = requests.little(subject, candidate, case, 2)
                 assert predicted_seconds(subject, candidate, little) <= 0.03
                 assert little.batch == 2  # an image for every thread, as in the case
                 assert (little.n >= little.d) or n < d  # newton is for n >= d only
@@ -97,22 +101,22 @@ def test_what_is_compiled_beforehand_is_little_and_of_the_same_kind() -> None:
 
 def test_loading_gives_seconds_or_an_obstacle(usable: str) -> None:
     subject = Subject("descriptor", "democratic")
-    assert trials.run_loading(subject, Candidate(usable, "dense"), CASE) > 0
+    assert requests.run_loading(subject, Candidate(usable, "dense"), CASE) > 0
     power = Case(descriptor="power", n=5, d=9)
-    found = trials.run_loading(Subject("descriptor", "power"), Candidate(usable, "newton"), power)
+    found = requests.run_loading(Subject("descriptor", "power"), Candidate(usable, "newton"), power)
     assert found.state is State.UNSUPPORTED
 
 
 def test_what_cannot_run_is_one_sample_with_its_state(worker: Worker) -> None:
     power = Case(descriptor="power", n=5, d=9)
-    (found,) = trials.measure(Candidate("numpy:cpu", "newton"), power, worker)
+    (found,) = requests.measure(Candidate("numpy:cpu", "newton"), power, worker)
     assert found.state is State.UNSUPPORTED
     assert "singular" in found.reason
-    (found,) = trials.measure(Candidate("cupy:cuda", "dense"), CASE, worker)
+    (found,) = requests.measure(Candidate("cupy:cuda", "dense"), CASE, worker)
     assert found.state is State.UNAVAILABLE
     assert found.reason
     large = Case(n=50176, d=64)
-    (found,) = trials.measure(Candidate("numpy:cpu", "dense"), large, worker, seconds=0.01)
+    (found,) = requests.measure(Candidate("numpy:cpu", "dense"), large, worker, seconds=0.01)
     assert found.state in (State.TIMEOUT, State.OUT_OF_MEMORY)
     assert "predicted" in found.reason
 
@@ -126,10 +130,12 @@ def test_a_result_that_is_not_finite_costs_one_measure(worker: Worker) -> None:
 def test_a_crash_or_a_hang_costs_one_measure(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(trials.ONCE, "first_call_s", crashing)
-    monkeypatch.setitem(trials.ONCE, "with_transfer_s", hanging)
+    monkeypatch.setitem(requests.ONCE, "first_call_s", crashing)
+    monkeypatch.setitem(requests.ONCE, "with_transfer_s", hanging)
     # Long enough for an honest request of a new process, which imports the library again.
-    found = list(trials.measure(Candidate("numpy:cpu", "dense"), CASE, worker, calls=2, timeout=5))
+    found = list(
+        requests.measure(Candidate("numpy:cpu", "dense"), CASE, worker, calls=2, timeout=5)
+    )
     states = {sample.measure: sample for sample in found}
     assert states["first_call_s"].state is State.ERROR
     assert "code 7" in states["first_call_s"].reason
@@ -139,12 +145,12 @@ def test_a_crash_or_a_hang_costs_one_measure(
 
 
 def test_the_key_of_the_code_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = codes.code_key("numpy:cpu")
-    assert before == codes.code_key.__wrapped__("numpy:cpu")
+    before = code_identity.code_key("numpy:cpu")
+    assert before == code_identity.code_key.__wrapped__("numpy:cpu")
     read = Path.read_bytes
 
     def changed(self: Path) -> bytes:
         return read(self) + (b"#" if self.name == "weights.py" else b"")
 
     monkeypatch.setattr(Path, "read_bytes", changed)
-    assert before != codes.code_key.__wrapped__("numpy:cpu")
+    assert before != code_identity.code_key.__wrapped__("numpy:cpu")

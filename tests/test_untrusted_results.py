@@ -19,10 +19,12 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demopool import asv_files, files, history, results
+from demopool import results
 from demopool.commands import cli
 from demopool.commands.output import printable
+from demopool.common import files
 from demopool.errors import DemopoolError, InvalidInput
+from demopool.results import asv_files, history
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")

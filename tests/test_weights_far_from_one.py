@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import demopool as dp
-from demopool import reference, registry
+from demopool import reference
 from demopool.conformance import tolerance
+from demopool.contract import registry
 
 Array = np.ndarray[Any, Any]
 ROUTES = ("dense", "matrix-free")

@@ -17,9 +17,9 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from demopool.errors import BackendUnavailable, InvalidInput, Unsupported
-from demopool.measurement.fingerprint import usable_cores
+from demopool.machine.system import usable_cores
 from demopool.measurement.worker import THREAD_VARIABLES, Answer, Worker, thread_environment
-from demopool.vocabulary import State
+from demopool.problem.vocabulary import State
 
 PATIENCE = 60.0
 """Seconds for requests that must not time out, also on a busy machine."""

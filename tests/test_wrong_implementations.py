@@ -9,7 +9,7 @@ from wrong_implementations import WRONG, Wrong
 
 from demopool import backend
 from demopool.conformance.engine import Target, check_cell
-from demopool.vocabulary import State
+from demopool.problem.vocabulary import State
 
 
 def test_there_are_at_least_fourteen() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from demopool import Hashes
 from demopool import hashes as demopool_hashes
-from demopool.operations import Operations
+from demopool.pooling.operations import Operations
 
 
 class Wrong:

@@ -30,8 +30,8 @@ from benchmarks.harness import ROOT, candidates
 from benchmarks.notes import TICKS_VARIABLE
 from benchmarks.profiles import Slice, slices
 from demopool import results
-from demopool.files import write_text
-from demopool.measurement import fingerprint
+from demopool.common.files import write_text
+from demopool.machine import fingerprint, system
 
 from .summary import show, show_absent
 
@@ -269,7 +269,7 @@ def _warn(errors: Console) -> None:
     """What makes the figures less than they seem."""
     if _git("status", "--porcelain", "--", "src", "implementations", "reference"):
         errors.print("Uncommitted changes are not measured: asv installs the commit.")
-    for sentence in fingerprint.noise(fingerprint.fingerprint(), fingerprint.busy_share()):
+    for sentence in fingerprint.noise(fingerprint.fingerprint(), system.busy_share()):
         errors.print(f"Warning: {sentence}")
 
 

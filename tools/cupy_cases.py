@@ -13,10 +13,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from demopool.implementations.cupy_cuda import sketch
-from demopool.implementations.cupy_cuda.launch import Launch
 
 from demopool import hashes
+from demopool.implementations.cupy_cuda import sketch
+from demopool.implementations.cupy_cuda.launch import Launch
 from tools import cupy_launches as made
 from tools.kernel_arrays import (
     DESCRIPTORS,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from demopool.implementations.cupy_cuda import sketch
-from demopool.implementations.cupy_cuda.launch import Launch
 
 from demopool import hashes, ptx
+from demopool.implementations.cupy_cuda import sketch
+from demopool.implementations.cupy_cuda.launch import Launch
 from tools import counts
 from tools import cupy_launches as made
 from tools.kernel_arrays import EVEN, Sizes, positive, random

@@ -6,12 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+
+from demopool import ptx
 from demopool.implementations.cupy_cuda import emulated, signatures, sketch
 from demopool.implementations.cupy_cuda.launch import Launch, i32, u32, u64
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.grids import Shape
-
-from demopool import ptx
 
 Array = Any
 

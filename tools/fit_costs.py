@@ -17,10 +17,12 @@ from rich.progress import track
 from scipy.optimize import nnls
 
 import demopool as dp
-from demopool import costs, jobs
-from demopool.candidates import Candidate, Limits, Subject, obstacle
 from demopool.measurement.clock import Clock
-from demopool.routes import ROUTES
+from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.routes import ROUTES
+from demopool.profiles import costs
+from demopool.profiles.eligibility import Limits, obstacle
+from demopool.trials import jobs
 
 GRID = [(49, 64), (196, 64), (784, 64), (3136, 64), (49, 512), (196, 512), (784, 512), (3136, 128)]
 LONGEST = 2.0

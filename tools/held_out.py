@@ -15,11 +15,13 @@ from collections.abc import Iterator
 import click
 
 import demopool as dp
-from demopool import places, profiles
-from demopool.cases import Case
-from demopool.measurement.fingerprint import usable_cores
-from demopool.runners import Workers
-from demopool.units import readable
+from demopool.choosing.runners import Workers
+from demopool.common import places
+from demopool.common.units import readable
+from demopool.machine.system import usable_cores
+from demopool.problem import vocabulary
+from demopool.problem.cases import Case
+from demopool.profiles import store
 
 WITHIN, SHARE = 1.3, 0.9
 DESCRIPTORS = ("democratic", "sketched-democratic", "power")
@@ -46,7 +48,7 @@ def cases(descriptors: tuple[str, ...], sizes: tuple[tuple[int, int, int], ...])
     multiple=True,
     default=DESCRIPTORS,
     show_default=True,
-    type=click.Choice(dp.vocabulary.DESCRIPTORS),
+    type=click.Choice(vocabulary.DESCRIPTORS),
 )
 def main(budget: float, descriptors: tuple[str, ...]) -> None:
     """A quarter of an hour for all descriptors; lines come as they are measured."""
@@ -55,7 +57,7 @@ def main(budget: float, descriptors: tuple[str, ...]) -> None:
         os.environ[places.VARIABLE] = folder
         for case in cases(descriptors, MEASURED):
             found = dp.choose(case, budget=budget, save=False, workers=workers)
-            profiles.remember(found)
+            store.remember(found)
             click.echo(f"measured {_job(case)}: {found.backend}/{found.route}", err=True)
         for case in cases(descriptors, HELD_OUT):
             picked = dp.explain((case.batch, case.n, case.d), case.descriptor)

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from demopool.implementations.numba_cuda import kernels
 
+from demopool.implementations.numba_cuda import kernels
 from tools import numba_launches as made
 from tools.kernel_arrays import (
     DESCRIPTORS,

@@ -7,11 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+
+from demopool import ptx
 from demopool.implementations.numba_cuda import kernels, launch
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.grids import Shape
-
-from demopool import ptx
 
 Array = Any
 Launch = tuple[Callable[..., None], Shape, tuple[Any, ...]]

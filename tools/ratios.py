@@ -27,9 +27,11 @@ from benchmarks.baselines import (
     torch_sketch,
     two_symmetric_products,
 )
+from demopool.contract import registry
+from demopool.contract.device import Host
+from demopool.machine.fingerprint import BUSY
+from demopool.machine.system import busy_share, usable_cores
 from demopool.measurement.clock import Clock
-from demopool.measurement.device import Host
-from demopool.measurement.fingerprint import BUSY, busy_share, usable_cores
 from demopool.measurement.memory import peak_host_bytes
 from demopool.measurement.worker import Worker
 
@@ -231,9 +233,10 @@ def numba_ratios() -> list[Ratio]:
 
 def _sinkhorn_ratio() -> list[Ratio]:
     """The iteration alone: K is there."""
-    if dp.registry.probe("torch:cpu").state != "ok":
+    if registry.probe("torch:cpu").state != "ok":
         return []
     import torch
+
     from demopool.implementations.numba_cpu import compiled, weights
 
     X = _features(8, 784, 512)
@@ -294,7 +297,7 @@ JOBS = {
 
 def main() -> int:
     console = Console()
-    wanted = sys.argv[1:] or [name for name in JOBS if dp.registry.probe(name).state == "ok"]
+    wanted = sys.argv[1:] or [name for name in JOBS if registry.probe(name).state == "ok"]
     for backend in wanted:
         if backend not in JOBS:
             console.print(f"There are no ratios for {backend}; there are for {', '.join(JOBS)}.")

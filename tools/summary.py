@@ -9,8 +9,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from demopool.candidates import TIMED_BACKENDS
-from demopool.units import quantity, readable
+from demopool.common.units import quantity, readable
+from demopool.problem.candidates import TIMED_BACKENDS
 
 _MEASURES = {
     "call_s": "time",

@@ -10,11 +10,16 @@ import sys
 from importlib.metadata import distributions
 from typing import Any
 
-from demopool.implementations.shared import probing
-
-from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.routes import ROUTES, Route
-from demopool.vocabulary import State
+from demopool.contract import (
+    ROUTES,
+    Capability,
+    Implementation,
+    Probe,
+    Route,
+    Specification,
+    State,
+    probing,
+)
 
 _FLOATS = ("float32", "float64")
 
@@ -72,10 +77,10 @@ def _recognise(array: Any) -> str | None:
 
 def _load(device: str) -> Implementation:
     if device == "ptx":
-        from .emulated import CupyPtxImplementation
+        from demopool.implementations.cupy_cuda.emulated import CupyPtxImplementation
 
         return CupyPtxImplementation()
-    from .implementation import CupyCudaImplementation
+    from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
 
     return CupyCudaImplementation()
 

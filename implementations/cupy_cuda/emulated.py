@@ -7,17 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import numpy as numpy_namespace
+
+from demopool import ptx
+from demopool.contract import Hashes, Kernel
+from demopool.implementations.cupy_cuda import pool, power, signatures, sketch, weights
+from demopool.implementations.cupy_cuda.launch import Array, Launcher
 from demopool.implementations.shared import images
 from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import kernel_table
-
-from demopool import ptx
-from demopool.contract import Kernel
-from demopool.hashing import Hashes
-
-from . import pool, power, signatures, sketch, weights
-from .launch import Array, Launcher
 
 
 class Emulator(Launcher):

@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from demopool.implementations.shared import images
-from demopool.implementations.shared.table import kernel_table
 from numpy.typing import NDArray
 
-from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
-from demopool.hashing import Hashes
-
-from . import pool, power, sketch, weights
-from .gpu import Gpu, cupy, gpu
-from .launch import Array
+from demopool.implementations.cupy_cuda import pool, power, sketch, weights
+from demopool.implementations.cupy_cuda.gpu import Gpu, cupy, gpu
+from demopool.implementations.cupy_cuda.launch import Array
+from demopool.implementations.shared import images
+from demopool.implementations.shared.table import kernel_table
 
 
 def _as_cupy(array: Any) -> Array:

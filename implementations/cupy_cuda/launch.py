@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from demopool.implementations.shared.grids import Shape
 
-from . import signatures
+from demopool.implementations.cupy_cuda import signatures
+from demopool.implementations.shared.grids import Shape
 
 Array = Any
 Launch = tuple[str, Shape, tuple[Any, ...]]

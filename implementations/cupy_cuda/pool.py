@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from demopool.implementations.cupy_cuda.launch import Array, Launcher, i32, u32
 from demopool.implementations.shared import grids
-
-from .launch import Array, Launcher, i32, u32
 
 _KEEP = i32(2)
 

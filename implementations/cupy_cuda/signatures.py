@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from demopool.implementations.shared.grids import MOST_BLOCKS, MOST_THREADS, Shape
 
 SOURCE = Path(__file__).with_name("kernels.cu")

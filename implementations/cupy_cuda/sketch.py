@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from demopool.contract import Hashes
+from demopool.implementations.cupy_cuda import pool
+from demopool.implementations.cupy_cuda.launch import Array, Launcher, i32, u32, u64
 from demopool.implementations.shared import grids
-
-from demopool.hashing import Hashes
-
-from . import pool
-from .launch import Array, Launcher, i32, u32, u64
 
 # Sketches and their spectra exist for as many features at once as fit in here: enough to fill a
 # GPU. CuPy keeps the plans of its transforms; all parts but the last have the same one.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from demopool.implementations.cupy_cuda import pool
+from demopool.implementations.cupy_cuda.launch import Array, Launch, Launcher, i32, u32, u64
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
-
-from . import pool
-from .launch import Array, Launch, Launcher, i32, u32, u64
 
 SQUARE, RECTIFY = 0, 1
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.implementations.shared import probing
-
-from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.routes import ROUTES
+from demopool.contract import ROUTES, Capability, Implementation, Probe, Specification, probing
 
 _FLOATS = ("float32", "float64")
 
@@ -36,7 +33,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from .implementation import NumbaImplementation
+    from demopool.implementations.numba_cpu.implementation import NumbaImplementation
 
     return NumbaImplementation()
 

@@ -27,7 +27,7 @@ from typing import Any
 import numba
 from numba.np.ufunc import parallel
 
-from demopool.measurement.fingerprint import usable_cores
+from demopool.contract import usable_cores
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

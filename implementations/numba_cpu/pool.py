@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+
+from demopool.implementations.numba_cpu import products
+from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
-
-from . import products
-from .compiled import kernel, spread, threads
 
 # Images that are copied together when they are not row-major, or in half precision.
 _GROUP_BYTES = 32 * 2**20

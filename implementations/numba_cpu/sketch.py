@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from demopool.implementations.shared import blas, moment
-from demopool.implementations.shared.blas import Array
 from scipy import fft
 
-from demopool.hashing import Hashes
-
-from . import products
-from .compiled import kernel, spread, threads
+from demopool.contract import Hashes
+from demopool.implementations.numba_cpu import products
+from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
+from demopool.implementations.shared import blas, moment
+from demopool.implementations.shared.blas import Array
 
 # Sketches and their spectra exist for as many features at once as fit in here.
 _SPECTRUM_BYTES = 4 * 2**20

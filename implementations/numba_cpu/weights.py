@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from demopool.implementations.numba_cpu import products
+from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
-
-from . import products
-from .compiled import kernel, spread, threads
 
 # The kernels of so many images are held together (of one for every thread, if that is more): the
 # last-level cache still has them when the next pass reads them.

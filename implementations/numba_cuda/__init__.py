@@ -8,10 +8,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from demopool.implementations.shared import probing
-
-from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.routes import ROUTES, Route
+from demopool.contract import (
+    ROUTES,
+    Capability,
+    Implementation,
+    Probe,
+    Route,
+    Specification,
+    probing,
+)
 
 _INSTALL = {
     "cuda": "pip install '.[cuda13]' (in a clone)",
@@ -57,7 +62,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from . import implementation
+    from demopool.implementations.numba_cuda import implementation
 
     if device == "ptx":
         return implementation.NumbaPtxImplementation()

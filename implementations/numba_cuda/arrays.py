@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from demopool.implementations.shared import grids
 
-from . import kernels
-from .launch import Launcher
+from demopool.implementations.numba_cuda import kernels
+from demopool.implementations.numba_cuda.launch import Launcher
+from demopool.implementations.shared import grids
 
 Array = Any
 

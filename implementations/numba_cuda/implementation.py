@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from demopool.implementations.shared import images
-from demopool.implementations.shared.host import HostImplementation
 from numpy.typing import NDArray
 
-from demopool.contract import ArrayFacts, Implementation, Kernel
-from demopool.hashing import Hashes
-
-from . import arrays, pool, power, sketch, weights
-from .arrays import Array
-from .launch import Emulator, Gpu, Launcher, numba_cuda
-from .sketch import PreparedHashes
+from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
+from demopool.implementations.numba_cuda import arrays, pool, power, sketch, weights
+from demopool.implementations.numba_cuda.arrays import Array
+from demopool.implementations.numba_cuda.launch import Emulator, Gpu, Launcher, numba_cuda
+from demopool.implementations.numba_cuda.sketch import PreparedHashes
+from demopool.implementations.shared import images
+from demopool.implementations.shared.host import HostImplementation
 
 
 def _root(route: str) -> dict[tuple[str, str], images.Work]:

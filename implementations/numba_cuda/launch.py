@@ -12,12 +12,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from demopool.implementations.shared import grids
-from demopool.implementations.shared.grids import Shape
 
 from demopool import ptx
-
-from . import kernels
+from demopool.implementations.numba_cuda import kernels
+from demopool.implementations.shared import grids
+from demopool.implementations.shared.grids import Shape
 
 Array = Any
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from demopool.implementations.shared import grids
 
-from . import arrays, kernels
-from .arrays import Array
-from .launch import Launcher
+from demopool.implementations.numba_cuda import arrays, kernels
+from demopool.implementations.numba_cuda.arrays import Array
+from demopool.implementations.numba_cuda.launch import Launcher
+from demopool.implementations.shared import grids
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:

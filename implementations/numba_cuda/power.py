@@ -6,11 +6,11 @@ Numba has no eigen-solver, no SVD and no inverse: routes that need one are not h
 from __future__ import annotations
 
 import numpy as np
-from demopool.implementations.shared import grids, roots
 
-from . import arrays, kernels, pool
-from .arrays import Array
-from .launch import Launcher
+from demopool.implementations.numba_cuda import arrays, kernels, pool
+from demopool.implementations.numba_cuda.arrays import Array
+from demopool.implementations.numba_cuda.launch import Launcher
+from demopool.implementations.shared import grids, roots
 
 
 def polar(on: Launcher, A: Array) -> Array:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
+from demopool.contract import Hashes
+from demopool.implementations.numba_cuda import kernels, pool
+from demopool.implementations.numba_cuda.arrays import Array
+from demopool.implementations.numba_cuda.launch import Launcher
 from demopool.implementations.shared import grids
-
-from demopool.hashing import Hashes
-
-from . import kernels, pool
-from .arrays import Array
-from .launch import Launcher
 
 
 class PreparedHashes(NamedTuple):

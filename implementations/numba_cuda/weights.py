@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+
+from demopool.implementations.numba_cuda import arrays, kernels
+from demopool.implementations.numba_cuda.arrays import Array
+from demopool.implementations.numba_cuda.launch import Launcher
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
-
-from . import arrays, kernels
-from .arrays import Array
-from .launch import Launcher
 
 
 def dense(

@@ -5,10 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from demopool.implementations.shared import probing
-
-from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.routes import ROUTES
+from demopool.contract import ROUTES, Capability, Implementation, Probe, Specification, probing
 
 _FLOATS = ("float32", "float64")
 
@@ -39,7 +36,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from .implementation import NumpyImplementation
+    from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
 
     return NumpyImplementation()
 

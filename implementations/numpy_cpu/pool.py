@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 

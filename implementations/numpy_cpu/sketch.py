@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from demopool.implementations.shared import blas, moment
-from demopool.implementations.shared.blas import Array
 from scipy import fft
 
-from demopool.hashing import Hashes
-from demopool.measurement.fingerprint import usable_cores
-
-from .pool import weighted_outer
+from demopool.contract import Hashes, usable_cores
+from demopool.implementations.numpy_cpu.pool import weighted_outer
+from demopool.implementations.shared import blas, moment
+from demopool.implementations.shared.blas import Array
 
 # Sketches and their spectra exist for as many features at once as fit in here.
 _SPECTRUM_BYTES = 4 * 2**20

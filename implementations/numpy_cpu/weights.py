@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from demopool.contract import ArrayFacts, Implementation
 from demopool.errors import InvalidInput
-
-from .blas import Array
+from demopool.implementations.shared.blas import Array
 
 
 class HostImplementation(Implementation):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from . import blas
-from .blas import Array
+from demopool.implementations.shared import blas
+from demopool.implementations.shared.blas import Array
 
 # At most this much of the d x d matrix is held; a matrix that fits is made whole, by the symmetric
 # product.

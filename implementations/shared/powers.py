@@ -19,10 +19,9 @@ from scipy import linalg
 
 from demopool.contract import Kernel
 from demopool.errors import Unsupported
-
-from . import accuracy, blas, roots, scaling
-from .accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
-from .blas import Array
+from demopool.implementations.shared import accuracy, blas, roots, scaling
+from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
+from demopool.implementations.shared.blas import Array
 
 Root = Callable[[Array], Array]
 

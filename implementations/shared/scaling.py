@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from . import blas
-from .blas import Array
+from demopool.implementations.shared import blas
+from demopool.implementations.shared.blas import Array
 
 # A largest squared norm in here can be squared once more, and summed, in float32.
 _SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40

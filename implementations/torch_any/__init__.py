@@ -5,11 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from demopool.implementations.shared import probing
-
-from demopool.contract import Capability, Implementation, Probe, Specification
-from demopool.routes import ROUTES
-from demopool.vocabulary import DTYPES, State
+from demopool.contract import (
+    DTYPES,
+    ROUTES,
+    Capability,
+    Implementation,
+    Probe,
+    Specification,
+    State,
+    probing,
+)
 
 _FLOATS = ("float32", "float64")
 
@@ -46,7 +51,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from .implementation import TorchImplementation
+    from demopool.implementations.torch_any.implementation import TorchImplementation
 
     return TorchImplementation(device)
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from demopool.implementations.shared import scaling
 from torch import Tensor
 
 from demopool.errors import Unsupported
-
-from . import sinkhorn, sketching, spectra, tensors
-from .sketching import PreparedHashes
+from demopool.implementations.shared import scaling
+from demopool.implementations.torch_any import sinkhorn, sketching, spectra, tensors
+from demopool.implementations.torch_any.sketching import PreparedHashes
 
 
 class _DifferentiableOnce(torch.autograd.Function):

@@ -7,16 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from demopool.implementations.shared.table import kernel_table
 from numpy.typing import NDArray
 from torch import Tensor
 
-from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
-from demopool.hashing import Hashes
-
-from . import pool, power, sketch, tensors, weights
-from .sketching import PreparedHashes
+from demopool.implementations.shared.table import kernel_table
+from demopool.implementations.torch_any import pool, power, sketch, tensors, weights
+from demopool.implementations.torch_any.sketching import PreparedHashes
 
 KERNELS: dict[tuple[str, str], Kernel] = {
     key: tensors.in_full_precision(kernel)

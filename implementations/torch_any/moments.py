@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from demopool.implementations.shared.cancellation import doubt_limit
 from torch import Tensor
 
-from . import tensors
+from demopool.implementations.shared.cancellation import doubt_limit
+from demopool.implementations.torch_any import tensors
 
 # Dot products of all rows with doubtful ones that exist at once.
 _PRODUCT_BYTES = 2**26

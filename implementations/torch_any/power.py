@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import torch
 from array_api_compat import torch as xp
-from demopool.implementations.shared import roots
 from torch import Tensor
 
-from . import spectra, tensors
-from .autograd import MatrixPower, Pool, Power, SketchMatrices
-from .sketching import PreparedHashes
+from demopool.implementations.shared import roots
+from demopool.implementations.torch_any import spectra, tensors
+from demopool.implementations.torch_any.autograd import MatrixPower, Pool, Power, SketchMatrices
+from demopool.implementations.torch_any.sketching import PreparedHashes
 
 
 def _inverse(M: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from demopool.hashing import Hashes
-
-from . import tensors
+from demopool.contract import Hashes
+from demopool.implementations.torch_any import tensors
 
 # Sketches and their spectra exist for as many features at once as fit in here.
 _SPECTRUM_BYTES = 4 * 2**20

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from demopool.implementations.shared import accuracy
-from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, Solver
 from torch import Tensor
 
 from demopool.errors import Unsupported
-
-from . import tensors
+from demopool.implementations.shared import accuracy
+from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, Solver
+from demopool.implementations.torch_any import tensors
 
 
 class Decomposition(NamedTuple):

@@ -10,23 +10,23 @@ library on its own arrays; ``reference`` is the method in plain NumPy, to read a
 """
 
 import importlib
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .common.program import __version__
+
 if TYPE_CHECKING:
     from . import reference, results
-    from .auto import explain
-    from .cases import Case
-    from .choosing import choose
+    from .choosing.chooser import choose
     from .conformance import check
-    from .description import describe
+    from .contract.listing import backends
     from .errors import BackendUnavailable, DemopoolError, InvalidInput, Unsupported
-    from .hashing import Hashes, hashes
-    from .listing import backends
-    from .operations import Operations, backend
+    from .pooling.description import describe
+    from .pooling.operations import Operations, backend
+    from .problem.cases import Case
+    from .problem.hashing import Hashes, hashes
+    from .profiles.auto import explain
 
-__version__ = version("demopool")
 
 __all__ = [
     "BackendUnavailable",
@@ -50,19 +50,19 @@ __all__ = [
 
 _HOMES = {
     "BackendUnavailable": "errors",
-    "Case": "cases",
+    "Case": "problem.cases",
     "DemopoolError": "errors",
-    "Hashes": "hashing",
+    "Hashes": "problem.hashing",
     "InvalidInput": "errors",
-    "Operations": "operations",
+    "Operations": "pooling.operations",
     "Unsupported": "errors",
-    "backend": "operations",
-    "backends": "listing",
+    "backend": "pooling.operations",
+    "backends": "contract.listing",
     "check": "conformance",
-    "choose": "choosing",
-    "describe": "description",
-    "explain": "auto",
-    "hashes": "hashing",
+    "choose": "choosing.chooser",
+    "describe": "pooling.description",
+    "explain": "profiles.auto",
+    "hashes": "problem.hashing",
 }
 
 

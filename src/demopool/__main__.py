@@ -2,7 +2,7 @@
 
 import sys
 
-EXIT_INTERRUPTED = 130
+from .common.program import EXIT_INTERRUPTED
 
 
 def main() -> None:

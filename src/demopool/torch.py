@@ -3,7 +3,7 @@
 from .errors import BackendUnavailable
 
 try:
-    from .torch_modules import (
+    from .pooling.torch_modules import (
         GammaDemocraticPool,
         MatrixPowerPool,
         SecondOrderPool,
@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name != "torch":
         raise
-    from .registry import probe
+    from .contract.registry import probe
 
     found = probe("torch:cpu")
     raise BackendUnavailable("demopool.torch", found.reason, found.install) from None

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK
 from numba import cuda, uint32, uint64
 
-from .tiles import largest_of_warp, place, position, quotient, remainder
+from demopool.implementations.numba_cuda.kernels.tiles import (
+    largest_of_warp,
+    place,
+    position,
+    quotient,
+    remainder,
+)
+from demopool.implementations.shared.grids import BLOCK
 
 
 def fill(out: Any, value: Any) -> None:

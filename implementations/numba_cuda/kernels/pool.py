@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 from numba import cuda, uint32
 
-from .tiles import (
+from demopool.implementations.numba_cuda.kernels.tiles import (
     HALF,
     PADDED,
     STEP,
@@ -23,6 +22,7 @@ from .tiles import (
     sum_of_warp,
     triangle_row,
 )
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 
 
 def outer(X: Any, a: Any, A: Any, tiles: Any) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK, TILE
 from numba import cuda, uint32
 
-from .tiles import PADDED, STEP, multiply_tiles, place, quotient, remainder, sum_of_warp
+from demopool.implementations.numba_cuda.kernels.tiles import (
+    PADDED,
+    STEP,
+    multiply_tiles,
+    place,
+    quotient,
+    remainder,
+    sum_of_warp,
+)
+from demopool.implementations.shared.grids import BLOCK, TILE
 
 
 def product(P: Any, Q: Any, D: Any, C: Any, tiles: Any, of: tuple[Any, Any, Any]) -> None:

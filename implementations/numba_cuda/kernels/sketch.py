@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK
 from numba import cuda, uint32
 
-from .tiles import quotient, remainder
+from demopool.implementations.numba_cuda.kernels.tiles import quotient, remainder
+from demopool.implementations.shared.grids import BLOCK
 
 
 def scatter(M: Any, h1: Any, h2: Any, s1: Any, s2: Any, out: Any, blocks: Any) -> None:

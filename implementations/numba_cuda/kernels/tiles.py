@@ -17,9 +17,10 @@ from collections.abc import Callable
 from operator import floordiv, mod
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK, TILE, WARPS
 from numba import config, cuda, float32, uint32, uint64
 from numba.cuda.extending import intrinsic
+
+from demopool.implementations.shared.grids import BLOCK, TILE, WARPS
 
 HALF = 32
 STEP = 16

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 from numba import cuda, int32, uint32, uint64
 
-from .tiles import (
+from demopool.implementations.numba_cuda.kernels.tiles import (
     HALF,
     PADDED,
     WIDE,
@@ -23,6 +22,7 @@ from .tiles import (
     sum_of_warp,
     triangle_row,
 )
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 
 SQUARE, RECTIFY = 0, 1
 

@@ -9,10 +9,8 @@ from typing import Any, NoReturn
 
 import click
 
-from demopool import __version__
-from demopool.__main__ import EXIT_INTERRUPTED
-from demopool.errors import DemopoolError, InvalidInput
-
+from ..common.program import EXIT_BAD_USE, EXIT_INTERRUPTED, EXIT_WRONG, __version__
+from ..errors import DemopoolError, InvalidInput
 from .backends import backends
 from .check import check
 from .choose import choose_command
@@ -23,8 +21,6 @@ from .profile import profile_command
 from .ptx import ptx_command
 from .report import report
 from .streams import prepare, silence
-
-EXIT_WRONG, EXIT_BAD_USE = 1, 2
 
 
 @click.group(

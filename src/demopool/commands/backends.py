@@ -8,11 +8,10 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from demopool.errors import InvalidInput
-from demopool.files import write_text
-from demopool.listing import backends as list_backends
-from demopool.support import insert_matrix, markdown_matrix
-
+from ..common.files import write_text
+from ..contract.listing import backends as list_backends
+from ..contract.support_matrix import insert_matrix, markdown_matrix
+from ..errors import InvalidInput
 from .output import console, emit, envelope, json_option
 
 SCHEMA = 1

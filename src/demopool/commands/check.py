@@ -11,13 +11,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from demopool import conformance
-from demopool.conformance import Cell, failed
-from demopool.conformance.features import seed
-from demopool.listing import backends as listed
-from demopool.measurement.gpu import gpus
-from demopool.vocabulary import DTYPES, OPERATIONS
-
+from .. import conformance
+from ..conformance import Cell, failed
+from ..conformance.features import seed
+from ..contract.listing import backends as listed
+from ..machine.gpu import gpus
+from ..problem.vocabulary import DTYPES, OPERATIONS
 from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1

@@ -16,16 +16,18 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from demopool import crossover, feature_files, pictures, registry, telling
-from demopool.answers import Choice
-from demopool.cases import NAMED, Case, named
-from demopool.choosing import BUDGET, choose
-from demopool.errors import InvalidInput
-from demopool.feature_files import IMAGES, Features
-from demopool.measurement import fingerprint
-from demopool.runners import Report, Workers
-from demopool.vocabulary import DESCRIPTORS, LAYOUTS, State
-
+from ..choosing import crossover, printing
+from ..choosing.choice import Choice
+from ..choosing.chooser import BUDGET, choose
+from ..choosing.runners import Report, Workers
+from ..contract import registry
+from ..errors import InvalidInput
+from ..machine import fingerprint, system
+from ..problem import feature_files
+from ..problem.cases import NAMED, Case, named
+from ..problem.feature_files import IMAGES, Features
+from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, State
+from ..report import crossover_map, pictures
 from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1
@@ -178,7 +180,7 @@ def choose_command(
     noise = fingerprint.noise(fingerprint.fingerprint())
     choices: list[Choice] = []
     warned: set[str] = set()
-    with Workers(threads or fingerprint.usual_threads()) as workers, _progress() as begin:
+    with Workers(threads or system.usual_threads()) as workers, _progress() as begin:
         for number, case in enumerate(wanted, start=1):
             # What earlier cases did not need is there for the others.
             share = max(total - sum(c.seconds - c.setup_s for c in choices), 0.1)
@@ -205,7 +207,7 @@ def choose_command(
                 break
     cells = [crossover.cell(choice) for choice in choices] if sweep else []
     if png:
-        pictures.save(crossover.draw(cells, f"{descriptor}: fastest by n and d"), png)
+        pictures.save(crossover_map.draw(cells, f"{descriptor}: fastest by n and d"), png)
     if as_json or output:
         payload: dict[str, Any] = {"results": [choice.as_result() for choice in choices]}
         if sweep:
@@ -324,7 +326,7 @@ def show(choice: Choice, screen: Console, warned: set[str]) -> None:
     new = tuple(warning for warning in choice.warnings if warning not in warned)
     warned.update(new)
     screen.print()
-    for number, line in enumerate(telling.lines(replace(choice, warnings=new), screen.width)):
+    for number, line in enumerate(printing.lines(replace(choice, warnings=new), screen.width)):
         _say(line, screen, style="bold" if number == 1 else None)
 
 

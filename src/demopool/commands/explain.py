@@ -6,11 +6,10 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from demopool.auto import explain
-from demopool.options import Option
-from demopool.units import readable
-from demopool.vocabulary import DESCRIPTORS, State
-
+from ..common.units import readable
+from ..problem.vocabulary import DESCRIPTORS, State
+from ..profiles.auto import explain
+from ..profiles.options import Option
 from .output import console, emit, envelope, json_option
 
 SCHEMA = 1

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from demopool import history as past
-from demopool import results
-from demopool.errors import InvalidInput
-from demopool.history import plot, repository, text
-from demopool.history.analysis import IDENTITY, RATIO
-from demopool.history.text import Line
-
+from ..errors import InvalidInput
+from ..report import history_plot
+from ..results import history as past
+from ..results import table
+from ..results.history import repository, text
+from ..results.history.analysis import IDENTITY, RATIO
+from ..results.history.text import Line
 from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1
@@ -91,7 +91,7 @@ def history(
     """
     check_writable(png)
     choices = {"machine": machines, "case": cases, "measure": measures, "subject": subjects}
-    frame = results.read(paths or None)
+    frame = table.read(paths or None)
     stale, unreadable = frame.attrs["stale"], frame.attrs["unreadable"]
     frame = frame[frame["commit"].notna()]
     if frame.empty:
@@ -115,7 +115,7 @@ def history(
     told = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
     note = None
     if png is not None:
-        note = plot.draw(lines, order, {line.series: line.steps for line in told}, png)
+        note = history_plot.draw(lines, order, {line.series: line.steps for line in told}, png)
     if as_json:
         payload = {
             "series": [_series_row(line) for line in told],

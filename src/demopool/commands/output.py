@@ -14,10 +14,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from demopool import __version__
-from demopool.errors import InvalidInput
-from demopool.files import write_text
-from demopool.measurement.fingerprint import machine
+from ..common.files import write_text
+from ..common.program import __version__
+from ..errors import InvalidInput
+from ..machine.fingerprint import machine
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One strict JSON object.")
 

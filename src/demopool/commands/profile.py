@@ -10,11 +10,10 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from demopool import profile_files, profiles
-from demopool.errors import InvalidInput
-from demopool.learnt import Decided, Profile
-from demopool.units import readable
-
+from ..common.units import readable
+from ..errors import InvalidInput
+from ..profiles import file_format, store
+from ..profiles.learnt import Decided, Profile
 from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1
@@ -47,13 +46,13 @@ def profile_command(reset: bool, export: Path | None, as_json: bool) -> int:
     touched by --reset: the next `demopool choose` goes on from them, unless it is given --fresh.
     """
     check_writable(export)
-    path = profiles.path_here()
-    known = profiles.here()
+    path = store.path_here()
+    known = store.here()
     if export is not None:
-        emit(profile_files.as_text(known, path.stem).rstrip("\n"), export)
+        emit(file_format.as_text(known, path.stem).rstrip("\n"), export)
     if reset:
         try:
-            profiles.reset()
+            store.reset()
         except OSError as problem:
             raise InvalidInput(f"{path} cannot be removed: {problem.strerror}.") from None
     if as_json:

@@ -12,11 +12,10 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from demopool import ptx
-from demopool.errors import InvalidInput
-from demopool.files import write_bytes
-from demopool.units import readable
-
+from .. import ptx
+from ..common.files import write_bytes
+from ..common.units import readable
+from ..errors import InvalidInput
 from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1

@@ -10,9 +10,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from demopool.errors import DemopoolError
-from demopool.runners import Report
-
+from ..choosing.runners import Report
+from ..errors import DemopoolError
 from .output import console, emit, envelope, json_option
 
 SCHEMA = 2
@@ -82,7 +81,8 @@ def report(
             f"The report needs {missing.name}, which is not installed: "
             "pip install '.[report]' (in a clone)"
         ) from None
-    from demopool.report import build, claim_races, data
+    from ..report import claim_races, data
+    from ..report.building import build
 
     if race_claims:
         before = data.gather(paths).claimed

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from demopool.operations import Operations
-from demopool.vocabulary import State, result_dtype
-
+from ..pooling.operations import Operations
+from ..problem.vocabulary import State, result_dtype
 from . import features
 from .examples import Example, Question, ask, examples
 from .features import Array

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from demopool import reference
-from demopool.hashing import Hashes, hashes
-from demopool.routes import Sizes, find
-from demopool.vocabulary import result_dtype
-
+from .. import reference
+from ..problem.hashing import Hashes, hashes
+from ..problem.routes import Sizes, find
+from ..problem.vocabulary import result_dtype
 from . import features, tolerance
 from .features import Array
 

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from demopool import reference
-from demopool.errors import Unsupported
-from demopool.hashing import Hashes, hashes
-
+from .. import reference
+from ..errors import Unsupported
+from ..problem.hashing import Hashes, hashes
 from . import tolerance
 from .features import Array
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from demopool import capabilities, registry
-from demopool.errors import BackendUnavailable, InvalidInput
-from demopool.operations import Operations
-from demopool.operations import backend as operations_of
-from demopool.parameters import validated
-from demopool.routes import find
-from demopool.vocabulary import State
-
+from ..contract import capabilities, registry
+from ..errors import BackendUnavailable, InvalidInput
+from ..pooling.operations import Operations
+from ..pooling.operations import backend as operations_of
+from ..problem.parameters import validated
+from ..problem.routes import find
+from ..problem.vocabulary import State
 from .engine import LAW_FEATURES, Outcome, Target, Verdict, answer, check_cell, laws_of, try_law
 from .examples import examples
 from .features import make

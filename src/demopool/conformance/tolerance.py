@@ -59,8 +59,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from demopool import reference
-from demopool.vocabulary import result_dtype
+from .. import reference
+from ..problem.vocabulary import result_dtype
 
 Array = NDArray[Any]
 

@@ -18,8 +18,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .device import Device
-from .gpu import Watch
+from ..contract.device import Device
+from ..machine.gpu import Watch
 
 Call = Callable[[], Any]
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .device import Device
-from .fingerprint import memory_limit
-from .gpu import gpus, telemetry
+from ..contract.device import Device
+from ..machine.gpu import gpus, telemetry
+from ..machine.system import memory_limit
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")

@@ -32,8 +32,8 @@ from tempfile import TemporaryFile
 from threading import Thread
 from typing import Any, NamedTuple, Self
 
-from demopool.errors import BackendUnavailable, InvalidInput, Unsupported
-from demopool.vocabulary import State
+from ..errors import BackendUnavailable, InvalidInput, Unsupported
+from ..problem.vocabulary import State
 
 THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA"))
 FULL_PRECISION = {"NVIDIA_TF32_OVERRIDE": "0"}

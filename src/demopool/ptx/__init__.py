@@ -22,15 +22,7 @@ from .devices import (
     bound,
     occupancy,
 )
-from .faults import (
-    CompileError,
-    Fault,
-    FaultKind,
-    LaunchError,
-    Place,
-    PtxError,
-    UnknownInstruction,
-)
+from .faults import CompileError, Fault, FaultKind, LaunchError, Place, PtxError, UnknownInstruction
 from .memory import Traffic, empty, reserve
 from .module import Module, telling_blocks
 from .mutants import Mutant, coverage, mutants

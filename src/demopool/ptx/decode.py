@@ -7,7 +7,7 @@ Arrays in registers are never changed in place, so they can be shared. A step ge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,14 @@ _USERS = ("st", "red", "atom", "vote", "match", "redux", "bar", "barrier")
 _MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, StopIteration)
 """What builders run into when a modifier or an operand they look for is not there."""
 
+SPECIAL = {
+    *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
+    *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"),
+    *(f"%lanemask_{which}" for which in ("eq", "lt", "le", "gt", "ge")),
+    *("%clock", "%clock64", "%smid", "%nsmid", "%gridid"),
+}
+"""Special registers that can be read."""
+
 
 class Kind(Enum):
     """How the scheduler treats a step."""
@@ -98,10 +106,16 @@ class Step:
 
 
 class Decoder:
-    """Readers and writers for the operands of one function, by the name its author knows it by."""
+    """Readers and writers for the operands of one function, by the name its author knows it by.
 
-    def __init__(self, function: Function, name: str = "") -> None:
+    ``table`` has what makes a step of an instruction, by operation (``instructions.TABLE``).
+    """
+
+    def __init__(
+        self, function: Function, table: Mapping[str, Callable[..., Step]], name: str = ""
+    ) -> None:
         self.function = function
+        self._table = table
         self._name = name or function.name
         self.index = {name: i for i, name in enumerate(function.registers)}
 
@@ -109,10 +123,8 @@ class Decoder:
         return [self._step(instruction) for instruction in self.function.code]
 
     def _step(self, ins: Instruction) -> Step:
-        from . import instructions
-
         place = Place(self._name, ins.line, ins.text, ins.source)
-        builder = instructions.TABLE.get(ins.op)
+        builder = self._table.get(ins.op)
         if builder is None:
             raise UnknownInstruction(f"The instruction {ins.op} is not known here ({place}).")
         try:
@@ -191,8 +203,6 @@ class Decoder:
         return lambda frame: frame.registers[i].astype(bits).view(dtype)
 
     def _read_special(self, name: str, dtype: Any) -> Read:
-        from .machine import SPECIAL
-
         if name not in SPECIAL:
             raise UnknownInstruction(f"The register {name} is not known here.")
         return lambda frame: frame.wave.special(name).astype(dtype)

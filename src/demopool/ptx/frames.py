@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import instructions
 from . import memory as space
 from .decode import Decoder, Step
 from .syntax import BITS, Function, Program
@@ -50,7 +51,7 @@ class Functions:
             sizes = [
                 0 if kind == "pred" else BITS[kind] // 8 for kind in function.registers.values()
             ]
-            steps = Decoder(function, self._names.get(name, "")).steps()
+            steps = Decoder(function, instructions.TABLE, self._names.get(name, "")).steps()
             self._decoded[name] = Decoded(function, steps, sizes)
         return self._decoded[name]
 

@@ -31,13 +31,6 @@ from .syntax import Function, Program, Variable
 Array = Any
 
 _AXES = ("x", "y", "z")
-SPECIAL = {
-    *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in _AXES),
-    *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"),
-    *(f"%lanemask_{which}" for which in ("eq", "lt", "le", "gt", "ge")),
-    *("%clock", "%clock64", "%smid", "%nsmid", "%gridid"),
-}
-"""Special registers that can be read."""
 
 
 @dataclass

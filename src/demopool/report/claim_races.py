@@ -13,23 +13,21 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 
-from demopool import codes, places, qualifying, registry, samples, trials
-from demopool.budget import Budget
-from demopool.candidates import (
-    TIMED_BACKENDS,
-    Candidate,
-    Subject,
-    predicted_bytes,
-    predicted_seconds,
-)
-from demopool.errors import InvalidInput
-from demopool.measurement import fingerprint
-from demopool.racing import OutOfTime, Race
-from demopool.routes import Sizes, find
-from demopool.runners import Report, Runner, Workers
-from demopool.samples import Sample
-from demopool.vocabulary import State
-
+from ..choosing import qualifying
+from ..choosing.budget import Budget
+from ..choosing.racing import OutOfTime, Race
+from ..choosing.runners import Report, Runner, Workers
+from ..common import places
+from ..contract import registry
+from ..errors import InvalidInput
+from ..machine import fingerprint, system
+from ..measurement import code_identity
+from ..problem.candidates import TIMED_BACKENDS, Candidate, Subject
+from ..problem.routes import Sizes, find
+from ..problem.vocabulary import State
+from ..profiles.eligibility import predicted_bytes, predicted_seconds
+from ..trials import requests, samples
+from ..trials.samples import Sample
 from . import claims
 from .claims import CLAIMS, SESSION, Claim, Side
 
@@ -53,7 +51,7 @@ def measure(
     report: Report = lambda seconds, what: None,
 ) -> list[Sample]:
     """Race every claim that has no race of this machine and its present code; all new samples."""
-    threads = threads or fingerprint.usual_threads()
+    threads = threads or system.usual_threads()
     here = fingerprint.key(fingerprint.fingerprint())
     measured = claims.races(known)
     found: list[Sample] = []
@@ -67,7 +65,7 @@ def measure(
 
 
 def _is_current(of_session: list[Sample]) -> bool:
-    return all(s.code == codes.code_key(s.backend) for s in of_session)
+    return all(s.code == code_identity.code_key(s.backend) for s in of_session)
 
 
 def race(
@@ -178,6 +176,6 @@ class ClaimRace(Race):
         """The memory of a call, a few times; the first is from the qualification."""
         for runner in self.racing:
             for number in range(2, claims.READINGS + 1):
-                answer = self.ask(runner, trials.run_peak_host, warm=True)
+                answer = self.ask(runner, requests.run_peak_host, warm=True)
                 if answer.state is State.OK and answer.value is not None:
                     self.keep(runner, "peak_host_bytes", answer.value, round=number)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from demopool import decision, stored
-from demopool.candidates import Candidate, Subject
-from demopool.cases import Case, named
-from demopool.decision import FEWEST, Round
-from demopool.samples import Sample
-from demopool.units import readable
+from ..choosing import rule, stored
+from ..choosing.rule import FEWEST, Round
+from ..common.units import readable
+from ..problem.candidates import Candidate, Subject
+from ..problem.cases import Case, named
+from ..trials.samples import Sample
 
 COMMAND = "demopool report --claims"
 SESSION = "claim:"
@@ -85,8 +85,8 @@ CLAIMS = (
         "It is faster than an exact matrix square root by eigenvectors or SVD too (VGG-16)",
         _side("democratic", _VGG),
         _side("power", _VGG, EXACT),
-        limit=1 + decision.MARGIN,
-        reading=f"by {decision.MARGIN:.0%} or more",
+        limit=1 + rule.MARGIN,
+        reading=f"by {rule.MARGIN:.0%} or more",
     ),
     Claim(
         "sketch-memory",
@@ -223,15 +223,15 @@ def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
             said += f" ({' and '.join(missing)} in none)"
         return _unknown(claim, f"{said}; {COMMAND} --fresh --budget 120 tries longer")
     ratios = [r.lowest[theirs] / r.lowest[ours] for r in rounds]
-    low, middle, high = decision.interval(ratios)
+    low, middle, high = rule.interval(ratios)
     where = f"{ours} against {theirs}, {_counted(len(rounds))}"
     if middle >= 1:
         told = f"{_times(middle)} faster ({_times(low)} to {_times(high)}): {where}"
     else:
         told = f"{_times(1 / middle)} slower ({_times(1 / high)} to {_times(1 / low)}): {where}"
-    if decision.is_busy(rounds):
-        told += f"; others used {decision.cores_of_others(rounds):.1f} cores"
-        low, high = low / (1 + decision.BUSY_MARGIN), high * (1 + decision.BUSY_MARGIN)
+    if rule.is_busy(rounds):
+        told += f"; others used {rule.cores_of_others(rounds):.1f} cores"
+        low, high = low / (1 + rule.BUSY_MARGIN), high * (1 + rule.BUSY_MARGIN)
     return _by_limit(claim, told, low, high)
 
 
@@ -279,7 +279,7 @@ def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     errors = [
         s.value for s in of_session if s.measure == "error" and name_of(s) == name and s.value
     ]
-    low, middle, high = decision.interval([r.lowest[name] for r in rounds])
+    low, middle, high = rule.interval([r.lowest[name] for r in rounds])
     time = readable(middle, "time")
     if len(rounds) >= FEWEST:
         time += f" ({readable(low, 'time')} to {readable(high, 'time')})"

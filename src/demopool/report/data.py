@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from demopool import cases, decision, places, results, samples, sessions, stored
-from demopool.answers import Choice
-from demopool.cases import Case
-from demopool.errors import DemopoolError
-from demopool.samples import Sample
-from demopool.vocabulary import DESCRIPTORS
-
+from ..choosing import rule, sessions, stored
+from ..choosing.choice import Choice
+from ..common import places
+from ..errors import DemopoolError
+from ..problem import cases
+from ..problem.cases import Case
+from ..problem.vocabulary import DESCRIPTORS
+from ..results import table
+from ..trials import samples
+from ..trials.samples import Sample
 from . import claims
 
 MOST_BYTES = 256 * 2**20
@@ -118,7 +121,7 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
     """
     found = Gathered()
     try:
-        found.frame = results.read(list(paths) if paths else None)
+        found.frame = table.read(list(paths) if paths else None)
         found.notes += map(plain, found.frame.attrs["unreadable"])
         found.facts += _of_asv(found.frame)
     except DemopoolError as problem:
@@ -246,6 +249,6 @@ def _of_calls(found: Iterable[Sample]) -> Iterator[Fact]:
             groups[key] = (s.code, [])
         groups[key][1].append(float(s.value or 0.0))
     for key, (_, values) in groups.items():
-        low, middle, high = decision.interval(values)
-        sure = len(values) >= decision.FEWEST
+        low, middle, high = rule.interval(values)
+        sure = len(values) >= rule.FEWEST
         yield Fact(*key, "call_s", middle, low if sure else None, high if sure else None)

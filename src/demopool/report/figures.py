@@ -17,15 +17,15 @@ from zlib import crc32
 
 import numpy as np
 
-from demopool import crossover, decision, history, pictures
-from demopool.cases import Case
-from demopool.errors import DemopoolError
-from demopool.history import plot
-from demopool.pictures import GRID, INK, SOFT
-from demopool.units import readable
-from demopool.vocabulary import DESCRIPTORS
-
+from ..choosing import crossover, rule
+from ..common.units import readable
+from ..errors import DemopoolError
+from ..problem.cases import Case
+from ..problem.vocabulary import DESCRIPTORS
+from ..results import history
+from . import crossover_map, history_plot, pictures
 from .data import Fact, Gathered, Job, Origin, plain
+from .pictures import GRID, INK, SOFT
 
 WIDTH, HEIGHT = 3.7, 2.9
 """Inches: letters of 8 points can be read where a page is 390 pixels wide."""
@@ -118,7 +118,7 @@ def of_job(job: Job) -> Iterator[Figure]:
     title = f"{_sizes(job.choice.case)}: {_origin(job.origin)}"
     says = "Median of the rounds' lowest calls with its 95 % interval"
     if any(row.low_s is None for row in rows):
-        says += f"; fewer than {decision.FEWEST} rounds have none"
+        says += f"; fewer than {rule.FEWEST} rounds have none"
     says += "." if len(rows) == len(timed) else f"; the best {len(rows)} of {len(timed)}."
     yield Figure(_file_name(job), title, says, figure)
 
@@ -214,15 +214,15 @@ def _maps(jobs: Sequence[Job], descriptor: str) -> Iterator[Figure]:
         if len(ns) < 2 or len(ds) < 2:
             continue
         with _quietly():
-            figure = crossover.draw(cells, "", size=(WIDTH, 1.0 + 0.5 * len(ns)))
+            figure = crossover_map.draw(cells, "", size=(WIDTH, 1.0 + 0.5 * len(ns)))
         names = sorted({cell.name for cell in cells})
         looks = [pictures.look(name)._replace(marker="s", stroke="") for name in names]
         images = widest[0].choice.case.batch
         yield Figure(
             f"{descriptor}-map",
             f"{descriptor}: fastest by n and d",
-            f"{_images(images)}, {dtype}; {_origin(origin)}. 1.3x: so many times faster than the "
-            "next; =: a tie, recommended; ?: probably.",
+            f"{_images(images)}, {dtype}; {_origin(origin)}. 1.3x: speed-up over the "
+            "runner-up; =: a tie, recommended; ?: probably.",
             figure,
             tuple(zip(looks, names, strict=True)),
         )
@@ -294,7 +294,9 @@ def _history(found: Gathered) -> Iterator[Figure]:
         steps = {one: history.steps(one) for one in lines}
         order = history.commits(frame)
         with _quietly():
-            drawn = list(plot.panels(lines, order, steps, most=_HISTORY_PANELS, width=WIDTH))
+            drawn = list(
+                history_plot.panels(lines, order, steps, most=_HISTORY_PANELS, width=WIDTH)
+            )
     except (DemopoolError, ValueError, TypeError, ArithmeticError, RecursionError) as problem:
         found.notes.append(plain(f"The history was not drawn: {problem}"))
         return

@@ -11,13 +11,12 @@ from importlib.metadata import version
 from importlib.resources import files as resources
 from typing import Any
 
-from demopool import capabilities, registry
-from demopool.answers import Choice, Row
-from demopool.cases import Case
-from demopool.measurement import fingerprint
-from demopool.profiles import Decided, Profile
-from demopool.units import readable
-
+from ..choosing.choice import Choice, Row
+from ..common.units import readable
+from ..contract import capabilities, registry
+from ..machine import fingerprint
+from ..problem.cases import Case
+from ..profiles.store import Decided, Profile
 from .claims import Judged
 from .data import Gathered, Job
 from .figures import Figure

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demopool import costs
-from demopool.answers import Choice, Row
-from demopool.candidates import Candidate, Subject
-from demopool.cases import Case
-from demopool.errors import DemopoolError
-from demopool.measurement.worker import Worker
-from demopool.units import readable
-from demopool.vocabulary import State, result_dtype
+from ..choosing.choice import Choice, Row
+from ..common.units import readable
+from ..errors import DemopoolError
+from ..measurement.worker import Worker
+from ..problem.candidates import Candidate, Subject
+from ..problem.cases import Case
+from ..problem.vocabulary import State, result_dtype
+from ..profiles import costs
 
 _SECONDS = 0.33
 _SIDES, _COPIED = (384, 1024), 2**25

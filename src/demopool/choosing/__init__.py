@@ -1,0 +1,1 @@
+"""``choose``: candidates race, a rule decides, and the answer says why."""

@@ -1,0 +1,98 @@
+"""The answer to "which is fastest?" as values: rows, a verdict, and one sentence to act on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..problem.candidates import Candidate
+from ..problem.cases import Case
+from ..problem.vocabulary import State, Verdict
+from . import printing
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate in the answer. Times are of the calls that decided: see ``Case.data``.
+
+    median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval from 6
+                              rounds on; of the one call that was timed, without an interval, if
+                              rounds of it did not fit the budget
+    ratio                     to the best, round by round: the middle of those that both took part
+                              in, and its interval. The verdict rests on it; it is not the ratio of
+                              the medians, which may be of different rounds
+    at_least_s                a call was seen to take longer than this, and was given up
+    """
+
+    backend: str
+    route: str
+    state: State
+    verdict: Verdict | None = None
+    reason: str = ""
+    median_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    rounds: int = 0
+    first_call_s: float | None = None
+    with_transfer_s: float | None = None
+    peak_host_bytes: float | None = None
+    peak_device_bytes: float | None = None
+    error: float | None = None
+    at_least_s: float | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.backend, self.route)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The answer for one case."""
+
+    case: Case
+    state: Verdict
+    backend: str | None
+    route: str | None
+    sentence: str
+    rows: tuple[Row, ...]
+    threads: int
+    seconds: float
+    rounds: int
+    reused: bool = False
+    interrupted: bool = False
+    whole: bool = True
+    """All candidates could compete: nothing was left out, nothing interrupted."""
+    warnings: tuple[str, ...] = ()
+    fingerprint: str = ""
+    codes: dict[str, str] = field(default_factory=dict)
+    setup_s: float = 0.0
+    """The part of the seconds that libraries took to start, load and compile."""
+    others_cores: float = 0.0
+    """How many cores others used during the rounds."""
+
+    def __str__(self) -> str:
+        return "\n".join(printing.lines(self))
+
+    def as_result(self) -> dict[str, Any]:
+        """As ``demopool choose --json`` prints it."""
+        return {
+            "case": asdict(self.case),
+            "verdict": {
+                "state": self.state,
+                "backend": self.backend,
+                "route": self.route,
+                "sentence": self.sentence,
+            },
+            "candidates": [asdict(row) for row in self.rows],
+            "threads": self.threads,
+            "seconds": self.seconds,
+            "setup_s": self.setup_s,
+            "others_cores": self.others_cores,
+            "rounds": self.rounds,
+            "reused": self.reused,
+            "interrupted": self.interrupted,
+            "warnings": list(self.warnings),
+        }

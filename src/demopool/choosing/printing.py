@@ -1,0 +1,154 @@
+"""An answer as plain text: the sentence, the table, what was not timed, and how it was measured.
+
+The same on a terminal, through a pipe and for ``print(choice)``. The table takes the columns that
+fit, the most telling first, and cuts nothing off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..common.units import readable
+from ..problem.vocabulary import State, Verdict
+from .rule import BUSY_CORES
+
+if TYPE_CHECKING:
+    from .choice import Choice, Row
+
+WIDTH = 80
+_GAP = "  "
+# In the order they are shown, each with how early it is given a place.
+_COLUMNS = {
+    "candidate": 0,
+    "median": 2,
+    "x best": 1,
+    "95 %": 3,
+    "rounds": 7,
+    "first call": 5,
+    "with transfer": 9,
+    "host": 4,
+    "device": 6,
+    "error": 8,
+    "verdict": 0,
+}
+_LEFT = ("candidate", "verdict")
+_LABELS = {
+    State.OK: "not timed",
+    State.TIMEOUT: "not timed",
+    State.WRONG: "wrong",
+    State.ERROR: "failed",
+}
+
+LEGEND = (
+    "x best: its time over that of the best in the same round, the middle of the",
+    "rounds both ran, and the 95 % interval of that; the verdict rests on it. The",
+    "medians are of each one's own rounds, under whatever load there was then.",
+)
+
+
+def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
+    """Whole sentences, to be wrapped by whoever shows them; the table is within ``width``."""
+    case = choice.case
+    sizes = f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}"
+    if case.descriptor.startswith("sketched-"):
+        sizes += f", k={case.k}"
+    yield f"{case.descriptor} of {sizes}, data on the {case.data}"
+    yield choice.sentence
+    timed = [r for r in choice.rows if r.median_s is not None or r.at_least_s is not None]
+    if timed:
+        yield ""
+        yield from table(timed, width, sizes_of_devices=_has_devices(timed))
+        yield ""
+    if any(row.ratio is not None and row.ratio != 1 for row in timed):
+        yield from LEGEND
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in choice.rows:
+        if row.median_s is None:
+            label = _LABELS.get(row.state, "not tried")
+            label = label if row.at_least_s is None else "stopped"
+            what = str(row.candidate) if row.route else row.backend
+            reasons.setdefault((label, row.reason or str(row.state)), []).append(what)
+    for (label, reason), names in reasons.items():
+        yield f"{label}: {', '.join(names)}: {reason}"
+    yield _how(choice)
+    for warning in choice.warnings:
+        yield f"Warning: {warning}"
+
+
+def _how(choice: Choice) -> str:
+    seconds = f"{choice.seconds:.0f} s in all"
+    if choice.setup_s >= 1:
+        seconds += f", {choice.setup_s:.0f} s of them to set up libraries"
+    told = [_count(choice.rounds, "round"), _count(choice.threads, "thread"), seconds]
+    if choice.others_cores > BUSY_CORES:
+        told.append(f"others used {choice.others_cores:.1f} cores")
+    if choice.reused:
+        told.append("from stored measurements")
+    return f"{', '.join(told)}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _has_devices(rows: Sequence[Row]) -> bool:
+    return any(not row.backend.endswith(":cpu") for row in rows)
+
+
+def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterator[str]:
+    """As many columns as fit; the candidate and its verdict in any case, folded if they must be."""
+    best = min((row.median_s for row in rows if row.ratio == 1 and row.median_s), default=None)
+    cells = [_cells(row, best) for row in rows]
+    empty = {n for n in _COLUMNS if all(row[n] in ("", "-") for row in cells)}
+    if not sizes_of_devices:
+        empty |= {"device", "with transfer"}
+    names = [n for n in _COLUMNS if n not in empty]
+    widths = {n: max(len(n), *(len(row[n]) for row in cells)) for n in names}
+    shown: set[str] = set()
+    for name in sorted(names, key=lambda n: _COLUMNS[n]):
+        needed = sum(widths[n] + len(_GAP) for n in (*shown, name)) - len(_GAP)
+        if needed <= width or _COLUMNS[name] == 0:
+            shown.add(name)
+    chosen = [name for name in names if name in shown]
+    if sum(widths[n] + len(_GAP) for n in chosen) - len(_GAP) > width:
+        for row in cells:
+            yield row["candidate"]
+            yield f"{_GAP}{row['x best']} {row['verdict']}"
+        return
+
+    def line(values: Sequence[str]) -> str:
+        pairs = zip(chosen, values, strict=True)
+        padded = [v.ljust(widths[n]) if n in _LEFT else v.rjust(widths[n]) for n, v in pairs]
+        return _GAP.join(padded).rstrip()
+
+    yield line(chosen)
+    yield "-" * (sum(widths[n] + len(_GAP) for n in chosen) - len(_GAP))
+    for row in cells:
+        yield line([row[name] for name in chosen])
+
+
+def _cells(row: Row, best: float | None) -> dict[str, str]:
+    ratio, interval = "-", "-"
+    if row.ratio is not None:
+        ratio, interval = f"{row.ratio:.2f}", ""
+        if row.ratio != 1 and row.ratio_low is not None and row.ratio_high is not None:
+            interval = f"{row.ratio_low:.2f}-{row.ratio_high:.2f}"
+    elif row.at_least_s is not None and best:
+        ratio = f"> {row.at_least_s / best:.1f}"
+    median = readable(row.median_s, "time")
+    if row.median_s is None:
+        median = f"> {readable(row.at_least_s, 'time')}"
+    return {
+        "candidate": str(row.candidate),
+        "median": median,
+        "x best": ratio,
+        "95 %": interval,
+        "rounds": str(row.rounds),
+        "first call": readable(row.first_call_s, "time"),
+        "with transfer": readable(row.with_transfer_s, "time"),
+        "host": readable(row.peak_host_bytes, "memory"),
+        "device": readable(row.peak_device_bytes, "memory"),
+        "error": readable(row.error, "error"),
+        "verdict": str(row.verdict or Verdict.UNKNOWN),
+    }

@@ -1,0 +1,190 @@
+"""Who takes part in a race: what is known beforehand, then what is right and fits the budget.
+
+Planned from the cost model, with prices fitted to this machine where there are some: the candidates
+that are predicted to be fastest are tried first, and what does not fit is left out and said so. The
+model knows nothing of today's load, so what was measured so far corrects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from ..common.units import readable
+from ..machine import fingerprint
+from ..measurement.code_identity import code_key
+from ..problem.candidates import Candidate, Subject
+from ..problem.cases import Case
+from ..problem.vocabulary import State
+from ..profiles import estimates
+from ..profiles.eligibility import (
+    Limits,
+    limits_here,
+    outside_domain,
+    predicted_seconds,
+    unsupported,
+)
+from ..profiles.eligibility import too_much as too_much_for
+from ..trials import requests
+from .budget import QUALIFYING, SOON
+from .racing import Race
+from .runners import Runner
+
+GIVEN_UP, GIVEN_UP_SECONDS = 12.0, 2.0
+"""A first call is given up when it takes so many times the best one's, and so many seconds."""
+
+_REFERENCE_SECONDS = 1.0
+_EFFORT_OF_BUDGET = 0.05
+"""The reference may take about a second for a check, or this share of a small budget."""
+
+
+def runners(
+    case: Case, candidates: Sequence[Candidate], memory_bytes: float | None
+) -> list[Runner]:
+    """With what can be told without starting a process, the fastest by prediction first."""
+    subject = Subject("descriptor", case.descriptor)
+    machine = fingerprint.key(fingerprint.fingerprint())
+    found = []
+    for candidate in candidates:
+        prices = estimates.prices(candidate.backend, case.dtype)
+        runner = Runner(candidate, predicted_seconds(subject, candidate, case, prices))
+        runner.identity = {"fingerprint": machine, "code": code_key(candidate.backend)}
+        limits = limits_here(candidate.backend)
+        if memory_bytes is not None:
+            limits = Limits(None, min(memory_bytes, limits.bytes or memory_bytes))
+        hindrance = outside_domain(subject, candidate, case)
+        lacking = unsupported(subject, candidate, case)
+        if hindrance is None and not lacking:
+            hindrance = too_much_for(subject, candidate, case, limits)
+        if hindrance or lacking:
+            runner.fail(*(hindrance or (State.UNSUPPORTED, lacking)))
+        found.append(runner)
+    return sorted(found, key=lambda runner: runner.predicted)
+
+
+def qualify(race: Race) -> None:
+    """First calls, checks and memory, as far as a part of the budget goes."""
+    checks: list[float] = []
+    tried = False  # one is, however small the budget
+    for runner in race.fit:
+        needed = _seconds(race, runner, checks)
+        late = any(r.is_right for r in race.runners) and needed > _left(race)
+        if late or (tried and race.budget.is_spent):
+            if not runner.is_right:
+                race.keep(runner, "needs_s", needed)
+                runner.needs = needed
+                runner.fail(
+                    State.TIMEOUT,
+                    f"left out: about {readable(needed, 'time')} to check and time it would not "
+                    f"fit the budget of {readable(race.budget.seconds, 'time')}",
+                )
+            continue
+        if not runner.is_right:
+            tried = True
+            _check(race, runner, checks)
+        if runner.is_right:
+            _measure_once(race, runner)
+
+
+def _left(race: Race) -> float:
+    """Seconds that may be spent before the race; all there are, if it would be a race of one."""
+    share = QUALIFYING if sum(runner.is_right for runner in race.runners) > 1 else 1.0
+    return share * race.budget.seconds - race.budget.spent
+
+
+def _seconds(race: Race, runner: Runner, checks: Sequence[float]) -> float:
+    """About what it takes until the runner can race, or is given up, from what others took."""
+    call = _slowness(race) * runner.predicted
+    calls = 2 + len(_missing(race, runner))
+    if runner.is_right:
+        return calls * call
+    given_up = _patience(race, runner)
+    if call > given_up:
+        return given_up
+    check = max(checks) if checks else _effort(race)
+    return (calls + 1) * call + check
+
+
+def _patience(race: Race, runner: Runner) -> float:
+    """How long a first call is waited for."""
+    best = min((r.once["call_s"] for r in race.racing if "call_s" in r.once), default=None)
+    if best is None:
+        # The best one by prediction must not cost all others their chance.
+        return max(_left(race) / 4, GIVEN_UP * runner.predicted, SOON)
+    return max(GIVEN_UP_SECONDS, GIVEN_UP * best)
+
+
+def _slowness(race: Race) -> float:
+    """How many times what was predicted the calls took so far; never less than once."""
+    ratios = [r.once["call_s"] / r.predicted for r in race.runners if "call_s" in r.once]
+    return max(1.0, median(ratios)) if ratios else 1.0
+
+
+def _effort(race: Race) -> float:
+    """Seconds for the reference to check a candidate."""
+    return min(_REFERENCE_SECONDS, _EFFORT_OF_BUDGET * race.budget.seconds)
+
+
+def _check(race: Race, runner: Runner, checks: list[float]) -> None:
+    """The first call of all is timed before the reference is asked."""
+    if not race.make_ready(runner):
+        return
+    patience = min(_patience(race, runner), race.budget.patience)
+    race.report(f"first call of {runner.name}")
+    first = race.ask(runner, requests.run_first_call, timeout=patience)
+    if first.state is State.TIMEOUT:
+        race.keep(runner, "at_least_s", patience)
+    if first.state is not State.OK:
+        return
+    if first.value > 0:  # else the clock went backwards
+        race.keep(runner, "call_s", first.value)
+    # What loading it took belongs to the first call that a process makes.
+    race.keep(runner, "first_call_s", first.value + runner.once.get("loading_s", 0.0))
+    race.report(f"checking {runner.name}")
+    before = race.budget.spent
+    answer = race.ask(runner, requests.run_judgement, effort=_effort(race))
+    checks.append(race.budget.spent - before)
+    if answer.state is not State.OK:
+        return
+    judgement = answer.value
+    if judgement.is_right:
+        race.keep(runner, "error", judgement.error)
+        return
+    on = judgement.case
+    runner.fail(
+        State.WRONG,
+        f"its error is {judgement.error:.2g}, allowed are {judgement.tolerance:.2g} "
+        f"(judged on {on.batch} images, n={on.n}, d={on.d})",
+    )
+    race.keep_failure(runner)
+
+
+def _missing(race: Race, runner: Runner) -> list[str]:
+    """What is measured once, apart from the first call and the error."""
+    wanted = ["peak_host_bytes"]
+    if not runner.candidate.backend.endswith(":cpu"):
+        wanted.append("peak_device_bytes")
+        if race.case.data == "device":
+            wanted.append("with_transfer_s")  # else it is what the race times
+    return [measure for measure in wanted if measure not in runner.once]
+
+
+def _measure_once(race: Race, runner: Runner) -> None:
+    """Memory, and transfers where the race leaves them out; what does not fit is not measured."""
+    for measure in _missing(race, runner):
+        call = runner.once.get("call_s", runner.predicted)
+        calls = 5 if measure == "with_transfer_s" else 1
+        if calls * call > _left(race):
+            continue
+        race.report(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
+        options = {} if measure == "with_transfer_s" else {"warm": race.is_warm(runner)}
+        answer = race.ask(runner, requests.ONCE[measure], **options)
+        value = answer.value
+        if isinstance(value, requests.Remarked):
+            value, runner.remark = value
+        if answer.state is State.OK and value is not None:
+            race.keep(runner, measure, value)
+        elif answer.state is State.TIMEOUT:
+            runner.fail(State.OK, "")  # it was checked and can race; only this is not known
+        elif answer.state is not State.OK:
+            return

@@ -1,0 +1,291 @@
+"""A race: candidates of one case take turns in workers, until the decision is made.
+
+Every backend has a worker, a process of its own. What is measured is handed over as samples at once
+and can be put in again later: a race goes on where it was interrupted. Who takes part is found in
+``qualifying.py``, the decision itself in ``decision.py``, what may be spent in ``budget.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from ..measurement.others import Others
+from ..measurement.worker import Answer
+from ..problem.cases import Case
+from ..problem.vocabulary import State, Verdict
+from ..trials import requests
+from ..trials.samples import Sample
+from . import rule
+from .budget import Budget
+from .rule import Round, Standing
+from .runners import Asking, Report, Runner, Workers
+
+PAUSE = 0.006
+"""Seconds between two blocks, in which threads of the last one fall asleep."""
+
+COLD_CALL = 0.02
+"""Calls shorter than this are run once, uncounted, at the start of a block."""
+
+HANGS, HANGS_SECONDS = 10.0, 5.0
+"""A turn that takes so many times what it took before, and so many seconds more, is given up."""
+
+
+class OutOfTime(Exception):
+    """The budget ended in the middle of something."""
+
+
+class Race(Asking):
+    """The candidates of one case, and the rounds so far."""
+
+    def __init__(
+        self,
+        case: Case,
+        runners: Iterable[Runner],
+        workers: Workers,
+        budget: Budget,
+        *,
+        save: Callable[[Sample], None] = lambda sample: None,
+        report: Report = lambda seconds, what: None,
+    ) -> None:
+        super().__init__(case, workers, budget, save=save, report=report)
+        self.runners = list(runners)
+        self.rounds: list[Round] = []
+        self.confirming: list[Round] = []
+        self.calls = 1
+        self._at_most = 170
+        self._rng = np.random.default_rng()
+        self._others = Others(workers.pids)
+
+    @property
+    def fit(self) -> list[Runner]:
+        return [runner for runner in self.runners if runner.state is State.OK]
+
+    @property
+    def racing(self) -> list[Runner]:
+        """Those who take part in the rounds."""
+        return [runner for runner in self.runners if runner.is_right and not runner.aside]
+
+    def open(self, standing: Standing) -> list[Runner]:
+        """Those who could be the best for all that is known: not in the rounds, nor out of them."""
+        timed = self.rounds[0].lowest if self.rounds else {}
+        undecided = [
+            r
+            for r in self.runners
+            if r.state in (State.OK, State.TIMEOUT) and (r.name not in timed or r not in self.fit)
+        ]
+        lead, rounds = standing.lead, self.rounds
+        return [
+            r for r in undecided if r.bound is None or not self.is_far(r, r.bound, lead, rounds)
+        ]
+
+    def is_far(
+        self, runner: Runner, bound: float, lead: str | None, rounds: Sequence[Round]
+    ) -> bool:
+        """Whether a call that took so long, or longer, shows that the runner is slower."""
+        best = next((r for r in self.runners if r.name == lead), None)
+        if best is None:
+            return False
+        by_model = runner.predicted / best.predicted
+        return rule.is_far(bound, rounds, best.name, by_model)
+
+    @property
+    def _bounded(self) -> bool:
+        return any(runner.bound is not None for runner in self.runners)
+
+    def standing(self, at_most: int = 0) -> Standing:
+        """``at_most``: rounds that there could have been, if they were put in."""
+        return rule.judge(
+            self.rounds,
+            calls=self.calls,
+            at_most=max(self._at_most, at_most),
+            bounded=self._bounded,
+        )
+
+    # --- rounds ---
+
+    def run(self) -> Standing:
+        """Rounds, after those that were put in, until it is decided or the budget is spent."""
+        if rule.ROUND_SECONDS > 0:
+            could = int(self.budget.seconds / rule.ROUND_SECONDS)
+            self._at_most = max(170, len(self.rounds) + could)
+        standing = self.standing()
+        if standing.verdict is not None:
+            return standing
+        try:
+            times = self._warm_up()
+            standing = self.standing()
+            while standing.verdict is None:
+                alive = [r for r in self.racing if not self.rounds or r.name in standing.alive]
+                if not alive or self._round_seconds(alive, times) > self.budget.left:
+                    break
+                self.report(f"round {len(self.rounds) + 1}, {len(alive)} left")
+                made = self._round(alive, len(self.rounds) + 1, times)
+                if made is not None:
+                    self.rounds.append(made)
+                elif not self.racing:
+                    break
+                else:
+                    # Somebody failed: without it the rounds are those of a smaller field.
+                    smaller = [without(r, self.racing) for r in self.rounds]
+                    names = [runner.name for runner in self.racing]
+                    self.rounds = rule.consistent(smaller, names, self.calls, bounded=self._bounded)
+                standing = self.standing()
+        except OutOfTime:
+            standing = self.standing()
+        return standing
+
+    def confirm(self, standing: Standing) -> str:
+        """The winner and those close to it once more, as new processes: why it does not hold.
+
+        What was put in of earlier confirming rounds counts: a doubt is not measured away.
+        """
+        assert standing.lead is not None
+        names = {standing.lead, *standing.close}
+        runners = [runner for runner in self.fit if runner.name in names]
+        wanted = rule.confirming_rounds(self.rounds)
+        self.confirming = [r for r in self.confirming if names <= r.lowest.keys()]
+        times = {
+            name: min(r.lowest[name] for r in self.rounds if name in r.lowest) for name in names
+        }
+        needed = (wanted - len(self.confirming)) * self._round_seconds(runners, times)
+        late = "the budget ended before new processes had confirmed it"
+        if needed > self.budget.patience:
+            return late
+        if needed > 0:
+            for process in {runner.process for runner in runners}:
+                self._workers.of(process).close()
+        try:
+            while len(self.confirming) < wanted:
+                count = len(self.confirming)
+                self.report(f"new processes, round {count + 1} of {wanted}")
+                made = self._round(runners, -1 - count, times)
+                if made is None:
+                    return "a candidate failed in a new process"
+                self.confirming.append(made)
+        except OutOfTime:
+            return late
+        return rule.confirms(self.confirming, standing.lead, standing.close)
+
+    def _warm_up(self) -> dict[str, float]:
+        """A call of each; tells how many make a block, the same for all, and who is far behind."""
+        times: dict[str, float] = {}
+        for runner in self.racing:
+            self.report(f"warming up {runner.name}")
+            if self.budget.is_spent:
+                raise OutOfTime
+            guess = runner.once.get("call_s", 0.0)
+            short = guess < rule.LONG_BLOCK
+            answer = self._turn(runner, calls=1, discard=int(short), seconds=guess)
+            if answer.state is State.OK and answer.value[0] > 0:
+                times[runner.name] = answer.value[0]
+                self.keep(runner, "call_s", answer.value[0])
+        if times and not self.rounds:
+            self.calls = rule.calls_per_block(min(times.values()))
+            self._set_aside(times)
+            for runner in self.racing:
+                self.keep(runner, "calls", self.calls)
+                self.keep(runner, "budget_s", self.budget.seconds)
+            taken = {r.name: times[r.name] for r in self.racing if r.name in times}
+            # Long calls make a round of one turn each, and this was one.
+            if self.calls == 1 and sum(taken.values()) > rule.ROUND_SECONDS > 0:
+                others = self._others.cores() or 0.0
+                self.rounds.append(self._keep_round(1, taken, taken, others))
+        return times
+
+    def _set_aside(self, times: Mapping[str, float]) -> None:
+        """Who is so slow that rounds would not fit, and so far behind that one call tells it."""
+        for field in self._fields():
+            timed = [runner for runner in field if runner in self.racing and runner.name in times]
+            best = min((times[runner.name] for runner in timed), default=0.0)
+            for runner in sorted(timed, key=lambda r: times[r.name], reverse=True):
+                needed = rule.LEAST_ROUNDS * self._round_seconds(self.racing, times)
+                if needed <= self.budget.left or times[runner.name] <= rule.FAR * best:
+                    break
+                runner.aside = True
+
+    def _fields(self) -> Sequence[Sequence[Runner]]:
+        """Who is compared with whom when one is set aside; the best of a field never is."""
+        return [self.runners]
+
+    def _round_seconds(self, runners: Sequence[Runner], times: Mapping[str, float]) -> float:
+        """About what a round of them takes."""
+        blocks = [self.calls * times.get(runner.name, 0.0) for runner in runners]
+        return max(rule.ROUND_SECONDS, sum(blocks))
+
+    def _round(
+        self, runners: Sequence[Runner], number: int, times: Mapping[str, float]
+    ) -> Round | None:
+        """Turns that fill a round; None if a runner failed, which is then out."""
+        timed: dict[str, list[float]] = {runner.name: [] for runner in runners}
+        for runner in runners:
+            if not self.make_ready(runner):
+                return None
+        self._others.cores()
+        end = self.budget.now() + rule.ROUND_SECONDS
+        while True:
+            for i in self._rng.permutation(len(runners)):
+                runner = runners[i]
+                if self.budget.is_spent:
+                    raise OutOfTime
+                usual = times.get(runner.name, 0.0)
+                short = min(timed[runner.name], default=usual) < COLD_CALL
+                answer = self._turn(runner, self.calls, int(short), usual)
+                if answer.state is not State.OK:
+                    return None
+                if min(answer.value) <= 0:
+                    continue  # a clock that went backwards: that block tells nothing
+                timed[runner.name] += answer.value
+                time.sleep(PAUSE)
+            if self.budget.now() >= end and all(timed.values()):
+                break
+            if self.budget.now() >= end + 60 * rule.ROUND_SECONDS:
+                return None
+        lowest = {name: min(calls) for name, calls in timed.items()}
+        mean = {name: fmean(calls) for name, calls in timed.items()}
+        return self._keep_round(number, lowest, mean, self._others.cores() or 0.0)
+
+    def _keep_round(
+        self, number: int, lowest: dict[str, float], mean: dict[str, float], others: float
+    ) -> Round:
+        for runner in self.runners:
+            if runner.name in lowest:
+                self.keep(runner, "lowest_s", lowest[runner.name], round=number)
+                self.keep(runner, "mean_s", mean[runner.name], round=number)
+                self.keep(runner, "others_cores", others, round=number)
+        return Round(lowest, mean, others)
+
+    def _turn(self, runner: Runner, calls: int, discard: int, seconds: float) -> Answer:
+        """One that only ran out of the budget has not failed."""
+        if not self.make_ready(runner):
+            return Answer(runner.state, None, runner.reason)
+        hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
+        patience = self.budget.patience
+        answer = self.ask(
+            runner, requests.run_turn, timeout=min(hangs, patience), calls=calls, discard=discard
+        )
+        if answer.state is State.TIMEOUT:
+            if patience <= hangs:
+                runner.fail(State.OK, "")
+                raise OutOfTime
+            self.keep(runner, "at_least_s", hangs / (calls + discard))
+        return answer
+
+
+def without(found: Round, fit: Sequence[Runner]) -> Round:
+    names = {runner.name for runner in fit}
+    return Round(
+        {name: t for name, t in found.lowest.items() if name in names},
+        {name: t for name, t in found.mean.items() if name in names},
+        found.others,
+    )
+
+
+def overall(standing: Standing, doubt: str, undecided: Sequence[Runner] = ()) -> Verdict:
+    """The verdict on the whole comparison."""
+    if standing.verdict is None or doubt or undecided:
+        return Verdict.UNKNOWN
+    return standing.verdict

@@ -1,0 +1,234 @@
+"""Runners of a race, the processes they run in, and asking one of them for something.
+
+Every backend has a worker, a process of its own. What is asked of it is in the budget, but for the
+set-up of libraries; what it says is kept as samples at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..common.units import readable
+from ..measurement.worker import Answer, Worker
+from ..problem.candidates import Candidate, Subject
+from ..problem.cases import Case
+from ..problem.vocabulary import State
+from ..profiles.eligibility import Obstacle
+from ..trials import requests
+from ..trials.samples import Sample
+from .budget import Budget
+
+# Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
+# next turn. With this they spin for about 3 ms (2^23 cycles): long enough to stay awake between the
+# calls of one block, also where BLAS and loops of ours alternate, and asleep after the pause.
+QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23"}
+
+SETUP_SECONDS = 60.0
+"""For a library to load and compile, before it is given up."""
+
+Report = Callable[[float, str], None]
+"""Seconds of the budget so far, and a few words about what is being done."""
+
+# What was asked for, in the words of a reason.
+_WORDS: dict[Callable[..., Any], str] = {
+    requests.run_loading: "setting up its libraries",
+    requests.run_placing: "placing its data",
+    requests.run_first_call: "its first call",
+    requests.run_judgement: "its check against the reference",
+    requests.run_turn: "its turn in the race",
+    requests.run_with_transfer: "its call with transfers",
+    requests.run_peak_host: "its call whose memory was measured",
+    requests.run_peak_device: "its call whose memory was measured",
+}
+
+
+_CALLS = (requests.run_first_call, requests.run_turn)
+"""What makes calls of the whole case."""
+
+
+@dataclass
+class Runner:
+    """A candidate, what it was found to be, and what it was measured with.
+
+    predicted   seconds of a call by the cost model
+    once        what is measured once, by the name of the measure
+    aside       it was timed and takes no part in the rounds: they would not fit the budget
+    needs       seconds it would have taken until it could race, if it was left out
+    case        its own, in a race between descriptors; it then has a process of its own too
+    """
+
+    candidate: Candidate
+    predicted: float = 0.0
+    state: State = State.OK
+    reason: str = ""
+    identity: dict[str, Any] = field(default_factory=dict)
+    once: dict[str, float] = field(default_factory=dict)
+    remark: str = ""
+    aside: bool = False
+    needs: float = 0.0
+    case: Case | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.descriptor} {self.candidate}" if self.case else str(self.candidate)
+
+    @property
+    def process(self) -> str:
+        """Which of the workers is its own."""
+        backend = self.candidate.backend
+        return f"{self.case.descriptor} {backend}" if self.case else backend
+
+    @property
+    def is_right(self) -> bool:
+        return self.state is State.OK and "error" in self.once
+
+    @property
+    def bound(self) -> float | None:
+        """A call was seen to take so long, or longer; None if nothing of the kind is known."""
+        return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
+
+    def fail(self, state: State, reason: str) -> None:
+        self.state, self.reason = state, reason
+
+
+class Workers:
+    """A process for every backend, started when it is first asked; several races can share them."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._running: dict[str, Worker] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def of(self, name: str) -> Worker:
+        """Usually a backend's."""
+        if name not in self._running:
+            worker = Worker(self.threads, environment=QUIET_THREADS)
+            self._running[name] = self._stack.enter_context(worker)
+        return self._running[name]
+
+    def pids(self) -> Iterator[int]:
+        """Of the processes that are running."""
+        yield from (worker.pid for worker in self._running.values() if worker.pid is not None)
+
+
+class Asking:
+    """Of runners of one case, within a budget."""
+
+    def __init__(
+        self,
+        case: Case,
+        workers: Workers,
+        budget: Budget,
+        *,
+        save: Callable[[Sample], None] = lambda sample: None,
+        report: Report = lambda seconds, what: None,
+    ) -> None:
+        self.case, self.budget = case, budget
+        self.session = uuid.uuid4().hex[:12]
+        self._workers = workers
+        self._save, self._report = save, report
+        self._ready: dict[str, int | None] = {}
+        self._warm: dict[str, int | None] = {}
+        self._stuck: dict[str, str] = {}
+
+    def report(self, what: str) -> None:
+        self._report(self.budget.spent, what)
+
+    def keep(self, runner: Runner, measure: str, value: float, **extra: Any) -> None:
+        if "round" not in extra:
+            runner.once[measure] = value
+        reason = runner.remark if measure == "with_transfer_s" else ""
+        self._put(runner, measure=measure, value=value, reason=reason, **extra)
+
+    def keep_failure(self, runner: Runner) -> None:
+        """So that it is not found out again as long as nothing changes."""
+        self._put(runner, measure="call_s", value=None, state=runner.state, reason=runner.reason)
+
+    def _put(self, runner: Runner, **values: Any) -> None:
+        self._save(
+            Sample(
+                backend=runner.candidate.backend,
+                route=runner.candidate.route,
+                case=runner.case or self.case,
+                session=self.session,
+                threads=self._workers.threads,
+                **runner.identity,
+                **values,
+            )
+        )
+
+    def ask(
+        self,
+        runner: Runner,
+        function: Callable[..., Any],
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Answer:
+        """In the worker of its backend; whatever goes wrong there puts the runner out."""
+        if not self.make_ready(runner):
+            return Answer(runner.state, None, runner.reason)
+        return self._ask(
+            runner, function, self.budget.patience if timeout is None else timeout, options
+        )
+
+    def is_warm(self, runner: Runner) -> bool:
+        """Whether it has made a call in the present process."""
+        pid = self._workers.of(runner.process).pid
+        return pid is not None and self._warm.get(runner.name) == pid
+
+    def make_ready(self, runner: Runner) -> bool:
+        """Its library is loaded, which is set-up, and its data in place, in the present process."""
+        worker = self._workers.of(runner.process)
+        if worker.pid is not None and self._ready.get(runner.name) == worker.pid:
+            return True
+        if runner.process in self._stuck and "loading_s" not in runner.once:
+            runner.fail(State.TIMEOUT, self._stuck[runner.process])
+            return False
+        with self.budget.setting_up():
+            self.report(f"setting up {runner.name}")
+            threads = {"threads": self._workers.threads}
+            answer = self._ask(runner, requests.run_loading, SETUP_SECONDS, threads)
+        if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
+            self._stuck[runner.process] = runner.reason
+        if isinstance(answer.value, Obstacle):
+            runner.fail(*answer.value)
+        if runner.state is not State.OK:
+            return False
+        runner.once.setdefault("loading_s", answer.value)
+        self._ready[runner.name] = worker.pid
+        return self._ask(runner, requests.run_placing, self.budget.patience, {}).state is State.OK
+
+    def _ask(
+        self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]
+    ) -> Answer:
+        case = runner.case or self.case
+        answer = self._workers.of(runner.process).ask(
+            function,
+            Subject("descriptor", case.descriptor),
+            runner.candidate,
+            case,
+            timeout=timeout,
+            words=_WORDS[function],
+            **options,
+        )
+        if answer.state is State.OK and function in _CALLS:
+            self._warm[runner.name] = self._workers.of(runner.process).pid
+        if answer.state is State.TIMEOUT:
+            after = f"given up after {readable(timeout, 'time')}: {_WORDS[function]}"
+            runner.fail(answer.state, f"{after} had not ended")
+        elif answer.state is not State.OK:
+            runner.fail(answer.state, answer.reason)
+            if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):
+                self.keep_failure(runner)
+        return answer

@@ -1,0 +1,181 @@
+"""What an answer says in words: the sentence to act on, and what disturbed the race."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, inf, log
+
+from ..common.units import readable
+from ..measurement import clock
+from ..problem.vocabulary import State, Verdict
+from . import rule
+from .budget import QUALIFYING
+from .choice import Row
+from .racing import Race
+from .rule import BUSY_CORES, Round, Standing
+from .runners import Runner
+
+LONG_ENOUGH = 8
+"""Rounds, so that the halves of a race can be compared."""
+
+
+class Said:
+    """The parts of the sentence."""
+
+    def __init__(
+        self,
+        race: Race,
+        standing: Standing,
+        state: Verdict,
+        doubt: str,
+        undecided: Sequence[Runner],
+        restricted: bool = False,
+        max_memory: float | None = None,
+        interrupted: bool = False,
+    ) -> None:
+        self.interrupted = interrupted
+        self.budget, self.rounds = race.budget.seconds, race.rounds
+        self.restricted, self.max_memory = restricted, max_memory
+        self.standing, self.state, self.doubt, self.undecided = standing, state, doubt, undecided
+        cores = rule.cores_of_others(race.rounds)
+        self.others = f"Others used {cores:.1f} cores meanwhile" if cores > BUSY_CORES else ""
+
+    def sentence(
+        self, best: Row | None, why: str, competing: Sequence[Row], others: Sequence[Row]
+    ) -> str:
+        if best is None:
+            return self._nothing(others)
+        what = f"{best.backend}, {best.route} route"
+        memory = best.peak_host_bytes
+        size = "" if memory is None else f", {readable(memory, 'memory')}"
+        rivals = [row for row in competing if row is not best and row.ratio is not None]
+        if self.state is Verdict.FASTEST:
+            lead = self._lead(best, rivals, others)
+            compared = bool(rivals) or any(row.at_least_s is not None for row in others)
+            held = f" {self.others}; it held all the same." if self.others and compared else ""
+            return f"Use {what}: {lead}{size}.{held}"
+        if self.state is Verdict.TIE:
+            names = _some([str(r.candidate) for r in rivals if r.verdict is Verdict.TIE])
+            load = f" {self.others}." if self.others else ""
+            return f"Use {what}: a tie with {names}, recommended because of {why}{size}.{load}"
+        if best.median_s is None:
+            return f"Unknown: nothing was timed. {what} is right and fits. {self._more()}"
+        return f"Unknown: probably {what}{size}. {self._what_would_decide()}"
+
+    def _nothing(self, others: Sequence[Row]) -> str:
+        if any(row.state is State.OK for row in others):
+            return "Unknown: interrupted before a candidate was checked and timed."
+        if self.undecided:
+            seconds = readable(self.budget, "time")
+            ended = f"the budget of {seconds} ended before a candidate was checked and timed"
+            return f"Unknown: {ended}. {self._more()}"
+        reasons = "; ".join(dict.fromkeys(f"{r.backend}: {r.reason}" for r in others))
+        if self.max_memory and any(row.state is State.OUT_OF_MEMORY for row in others):
+            limit = readable(self.max_memory, "memory")
+            return f"Nothing is within --max-memory {limit} ({reasons})."
+        return f"Nothing can do this here ({reasons})."
+
+    def _lead(self, best: Row, rivals: Sequence[Row], others: Sequence[Row]) -> str:
+        """By how much the best is ahead of who is nearest to it, as far as that is known."""
+        ratio = min((row.ratio for row in rivals if row.ratio is not None), default=inf)
+        bounds = [row.at_least_s for row in others if row.at_least_s is not None]
+        bound = min(bounds, default=inf) / (best.median_s or inf)
+        if bound < ratio:
+            return f"at least {_times(bound)} faster than the next"
+        if ratio < inf:
+            return f"{_times(ratio)} faster than the next"
+        who = "was allowed to compete" if self.restricted else "can do this here"
+        return f"the only one that {who}"
+
+    def _what_would_decide(self) -> str:
+        if self.doubt:
+            return f"But {self.doubt}. {self._more()}"
+        lead, rounds = self.standing.lead, self.rounds
+        left = [name for name in self.standing.alive if name != lead]
+        near = [name for name in left if self._is_near(name)]
+        least = rule.least_rounds(rounds)
+        told = ""
+        if not rounds:
+            told = "No whole round was timed. "
+        elif len(rounds) < least:
+            told = f"{len(rounds)} of at least {least} rounds were made. "
+        if near:
+            told += f"Not told apart from {_some(near)}. "
+        elif left and not told:
+            told = f"Slower so far, but not for sure: {_some(left)}. "
+        if self.undecided:
+            told += f"Not timed enough: {_some([runner.name for runner in self.undecided])}. "
+        return told + self._more()
+
+    def _is_near(self, name: str) -> bool:
+        """Whether it could be tied with the lead, by the interval of its ratios."""
+        lead = self.standing.lead
+        own = [r.lowest for r in self.rounds if name in r.lowest and lead in r.lowest]
+        if not own:
+            return True
+        low, _, _ = rule.interval([times[name] / times[lead or name] for times in own])
+        return low <= 1 + rule.TIE_LIMIT
+
+    def _more(self) -> str:
+        """What would help."""
+        load = f"{self.others}, so more was asked for; a" if self.others else "A"
+        wanted = sum(runner.needs for runner in self.undecided) / QUALIFYING + self.budget
+        longer = "longer --budget"
+        if self.interrupted:
+            load, longer = f"{self.others}; the" if self.others else "The", "same command"
+        elif wanted > self.budget:
+            longer = f"--budget of about {ceil(wanted)} s"
+        return f"{load} {longer} goes on from here, and a quieter machine helps."
+
+
+def _times(ratio: float) -> str:
+    """Two digits of what is gained."""
+    return f"{ratio:.2f}x" if ratio < 1.1 else f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
+
+
+def _some(names: Sequence[str]) -> str:
+    """A few names, and how many more."""
+    if len(names) <= 4:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3} others"
+
+
+def disturbances(rounds: Sequence[Round], standing: Standing, interrupted: bool) -> Iterator[str]:
+    """Sentences about what the rounds themselves show, each at most once."""
+    lead = standing.lead
+    alive = [name for name in standing.alive if all(name in r.lowest for r in rounds)]
+    least = rule.least_rounds(rounds)
+    if len(rounds) < least and standing.verdict is None and not interrupted:
+        load = " while others use the machine" if least > rule.LEAST_ROUNDS else ""
+        yield (
+            f"The budget ended after round {len(rounds)}; nothing is decided before round "
+            f"{least}{load}."
+        )
+    fastest = min(min(r.lowest.values()) for r in rounds)
+    if fastest < 100 * clock.resolution():
+        yield f"A call takes {readable(fastest, 'time')}, not far from what the clock can resolve."
+    uneven = {}
+    for name in alive:
+        typical = sorted(r.lowest[name] for r in rounds)[len(rounds) // 2]
+        mean = sum(r.mean[name] for r in rounds) / len(rounds)
+        if mean > 2 * typical:
+            uneven[name] = mean / typical
+    if uneven:
+        worst = max(uneven.values())
+        names = _some(list(uneven))
+        yield f"Calls of {names} were disturbed: {worst:.1f} times the best on average, or less."
+    drifting = {}
+    if lead in alive and len(rounds) >= LONG_ENOUGH:
+        half = len(rounds) // 2
+        for name in alive:
+            first, second = (
+                rule.interval([r.lowest[name] / r.lowest[lead] for r in part])[1]
+                for part in (rounds[:half], rounds[half:])
+            )
+            if abs(first / second - 1) > rule.MARGIN:
+                drifting[name] = (first, second)
+    if drifting:
+        name, (first, second) = max(drifting.items(), key=lambda d: abs(log(d[1][0] / d[1][1])))
+        ratios = f"took {first:.2f}, then {second:.2f} times as long as {lead}"
+        more = f" ({len(drifting) - 1} others less so)" if len(drifting) > 1 else ""
+        yield f"The times drift: {name} {ratios}{more}."

@@ -1,0 +1,183 @@
+"""What was measured before, put into a race again.
+
+One file of samples per case and number of threads. They count while the fingerprint of the machine
+and its software and the code of the candidate are what they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ..common import places
+from ..common.units import readable
+from ..errors import InvalidInput
+from ..problem.cases import Case
+from ..problem.vocabulary import State
+from ..trials import samples
+from ..trials.samples import Sample
+from . import rule
+from .racing import Race, without
+from .rule import Round, Standing
+from .runners import Runner
+
+# Only together with the rounds of the same race: what was seen at another time, under another load,
+# says nothing about who was fastest then.
+_OF_A_RACE = ("at_least_s", "call_s", "calls", "needs_s", "budget_s")
+_OF_A_ROUND = ("lowest_s", "mean_s", "others_cores")
+SHORTEST, LONGEST = 1e-9, 1e8
+
+
+def file(case: Case, threads: int) -> Path:
+    """One file per case; its name is for people, the digest for what the name leaves out."""
+    described = json.dumps([asdict(case), threads], sort_keys=True)
+    digest = hashlib.sha256(described.encode()).hexdigest()[:8]
+    name = f"{case.descriptor}-b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-{digest}.jsonl"
+    return places.cache_folder() / "samples" / name
+
+
+class Stored:
+    """The samples of a file that fit the runners of a race: same machine, libraries and code."""
+
+    def __init__(self, found: Path | Iterable[Sample], race: Race) -> None:
+        self._race = race
+        if isinstance(found, Path):
+            try:
+                found = list(samples.read(found))
+            except InvalidInput:
+                found = []
+        same = {runner.name: runner.identity for runner in race.fit}
+        self._fitting = [s for s in found if _identity(s) == same.get(name_of(s))]
+
+    def put_in_once(self, session: str = "") -> None:
+        """What is measured once, and who was wrong or crashed; whoever failed in the ``session``.
+
+        A lack of memory may have been that of another moment: it is tried again.
+        """
+        runners = {runner.name: runner for runner in self._race.fit}
+        for s in self._fitting:
+            runner = runners[name_of(s)]
+            if s.value is None:
+                if s.state in (State.WRONG, State.ERROR) or s.session == session:
+                    runner.fail(s.state, s.reason)
+            elif s.round and runner.state is State.OUT_OF_MEMORY:
+                runner.fail(State.OK, "")  # it raced again since
+            elif s.round == 0 and s.measure not in _OF_A_RACE:
+                runner.once[s.measure] = s.value
+                if s.measure == "error":
+                    runner.fail(State.OK, "")  # it was checked again since, and is right
+
+    def put_in_rounds(self, field: Sequence[Runner]) -> None:
+        """Of the latest race of this field, and who was far behind it or set aside.
+
+        Who was never seen in it and is in the field now would be new to its rounds: it begins anew.
+        So it does if a longer budget could tell what these rounds cannot of who was set aside.
+        """
+        race = self._race
+        runners = {runner.name: runner for runner in race.fit}
+        for session in dict.fromkeys(s.session for s in reversed(self._fitting) if s.round > 0):
+            of_session = [s for s in self._fitting if s.session == session]
+            calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
+            # Who failed in the middle is not in the rounds of those who went on.
+            rounds = [without(r, race.fit) for r in rounds_of(of_session, 1)]
+            if not calls or not rounds or not rounds[0].lowest:
+                continue
+            bounds = _bounds(of_session, rounds)
+            rounds = rule.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
+            standing = rule.judge(rounds, calls=calls[0], bounded=True)
+            slow = {
+                name: bound
+                for name, bound in bounds.items()
+                if name in runners
+                and (
+                    race.is_far(runners[name], bound[1], standing.lead, rounds)
+                    or (
+                        bound[0] == "call_s"
+                        and not self._should_return(of_session, bound[1], standing, rounds)
+                    )
+                )
+            }
+            names = [runner.name for runner in field if runner.name not in slow]
+            rounds = rule.consistent(rounds, names, calls[0], bounded=bool(slow))
+            if not rounds:
+                continue
+            for name, (measure, seconds) in slow.items():
+                runner = runners[name]
+                runner.once[measure] = seconds
+                runner.aside = measure == "call_s"
+                if not runner.aside:
+                    runner.fail(State.TIMEOUT, f"given up after {readable(seconds, 'time')}")
+            race.rounds, race.session, race.calls = rounds, session, calls[0]
+            race.confirming = rounds_of(of_session, -1)
+            return
+
+    def _should_return(
+        self,
+        of_session: Sequence[Sample],
+        seconds: float,
+        standing: Standing,
+        rounds: Sequence[Round],
+    ) -> bool:
+        """Whether these rounds leave open if who was set aside is slower, and new ones may not."""
+        budget = self._race.budget.seconds
+        before = [s.value or 0.0 for s in of_session if s.measure == "budget_s"]
+        if len(rounds) < rule.LEAST_ROUNDS or budget <= max(before, default=budget):
+            return False
+        calls = max(s.value or 1.0 for s in of_session if s.measure == "calls")
+        needed = rule.LEAST_ROUNDS * calls * (seconds + sum(rounds[0].lowest.values()))
+        return standing.verdict is not None or needed <= budget
+
+
+def name_of(sample: Sample) -> str:
+    return f"{sample.backend}/{sample.route}"
+
+
+def _identity(sample: Sample) -> dict[str, str]:
+    return {"fingerprint": sample.fingerprint, "code": sample.code}
+
+
+def _bounds(of_session: Sequence[Sample], rounds: Sequence[Round]) -> dict[str, tuple[str, float]]:
+    """Of those who took no part in the rounds: a call that was given up, or the only one timed.
+
+    Who was to take part has a number of calls, and who failed has no value.
+    """
+    entered = {name_of(s) for s in of_session if s.measure == "calls" or s.value is None}
+    found: dict[str, tuple[str, float]] = {}
+    for s in of_session:
+        bound = s.measure == "at_least_s" or (s.measure == "call_s" and name_of(s) not in entered)
+        if bound and s.value is not None and name_of(s) not in rounds[0].lowest:
+            found[name_of(s)] = (s.measure, s.value)
+    return found
+
+
+def rounds_of(
+    of_session: Iterable[Sample], first: int, name: Callable[[Sample], str] = name_of
+) -> list[Round]:
+    """Of a session, in order: 1, 2, ..., or those that confirm, -1, -2, ..."""
+    measured: dict[int, dict[str, dict[str, float]]] = {}
+    for s in of_session:
+        if s.measure in _OF_A_ROUND and s.value is not None and _can_be(s.measure, s.value):
+            by_measure = measured.setdefault(s.round, {m: {} for m in _OF_A_ROUND})
+            by_measure[s.measure][name(s)] = s.value
+    found: list[Round] = []
+    while (number := first * (len(found) + 1)) in measured:
+        lowest, mean, others = measured[number].values()
+        names = [n for n in lowest if n in mean]
+        if not names:
+            break
+        found.append(
+            Round(
+                {n: lowest[n] for n in names},
+                {n: mean[n] for n in names},
+                max(others.values(), default=0.0),
+            )
+        )
+    return found
+
+
+def _can_be(measure: str, value: float) -> bool:
+    """Files can be damaged: no clock here reads less than a nanosecond, nobody waits for years."""
+    return value >= 0 if measure == "others_cores" else SHORTEST <= value <= LONGEST

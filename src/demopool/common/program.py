@@ -1,0 +1,7 @@
+"""What the program says of itself: its version, and the exit codes of its commands."""
+
+from importlib.metadata import version
+
+__version__ = version("demopool")
+
+EXIT_WRONG, EXIT_BAD_USE, EXIT_INTERRUPTED = 1, 2, 130

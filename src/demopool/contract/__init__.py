@@ -1,0 +1,35 @@
+"""What a backend gives to demopool, and everything its author needs: import it from here.
+
+:mod:`.interface` has the contract itself, :mod:`.probing` what tells whether a library or a GPU is
+there. The registry, the capability table and the support matrix are read by demopool.
+"""
+
+from ..machine.system import usable_cores
+from ..problem.hashing import Hashes
+from ..problem.routes import ROUTES, Route
+from ..problem.vocabulary import DTYPES, State
+from .interface import (
+    CONTRACT_VERSION,
+    ArrayFacts,
+    Capability,
+    Implementation,
+    Kernel,
+    Probe,
+    Specification,
+)
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "DTYPES",
+    "ROUTES",
+    "ArrayFacts",
+    "Capability",
+    "Hashes",
+    "Implementation",
+    "Kernel",
+    "Probe",
+    "Route",
+    "Specification",
+    "State",
+    "usable_cores",
+]

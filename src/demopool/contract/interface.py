@@ -1,0 +1,168 @@
+"""What a backend gives to demopool: a light specification and, once loaded, an implementation.
+
+A backend author writes two things. A :class:`Specification` can be read without importing the
+library: it says which devices there are, whether they are usable here, and which routes exist.
+An :class:`Implementation` holds the library's arrays and one kernel per (operation, route).
+
+Kernels never validate and never read values back to the host: :mod:`demopool.pooling.operations`
+has checked shapes, dtypes, devices and parameters before it calls one. (A power by eigenvectors
+asks once whether its spectrum is good enough, after a solver that takes far longer.) Signatures:
+
+    weights(X, *, gamma, tau, iterations, order)   (..., n, d) -> (..., n)
+    pool(X, a, *, order)                           (..., n, d) -> (..., d, d); order 1: (..., d)
+    sketch(X, hashes)                              (..., n, d) -> (..., n, k)
+    pool_sketch(X, hashes, a)                      (..., n, d) -> (..., k)
+    power(X, *, p)                                 (..., n, d) -> (..., d, d)
+    matrix_power(A, *, p)                          (..., d, d) -> (..., d, d)
+    power_sketch(X, hashes, *, p)                  (..., n, d) -> (..., k)
+    normalize(v, *, axes, kind, overwrite)         any shape, unchanged
+
+``a`` is ``(..., n)``, or None for weights of 1.
+
+What every kernel must respect, and ``demopool check`` looks at: any leading axes, also empty ones;
+a result in the dtype of the features (float32 for half precision), on their device, in memory of
+its own; input left as it was, read-only and strided input too; weight 0 for a row of zeros; finite
+results for features scaled by 1e-12 and 1e12 (``implementations.shared.scaling`` has the law) and
+for rank-deficient ones. ``describe`` ends with ``normalize``, so a backend needs that one as well.
+
+``hashes`` is what :meth:`Implementation.prepare` returned. ``overwrite=True`` allows, but does not
+oblige, a kernel to write its result into ``v``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..problem.hashing import Hashes
+from ..problem.vocabulary import State
+from .device import FLUSH_BYTES
+
+CONTRACT_VERSION = 1
+"""Raised when a backend written for an older contract would no longer work."""
+
+Kernel = Callable[..., Any]
+
+
+class ArrayFacts(NamedTuple):
+    """What can be known of an array without reading its values."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Whether a backend is usable here. Every state but ``ok`` has a reason."""
+
+    state: State
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    install: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", State(self.state))
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One route a backend has; ``reason`` non-empty makes it a hole and says why.
+
+    ``not_executed`` says which part no test without the device can run.
+    """
+
+    operation: str
+    route: str
+    orders: tuple[int, ...] = (2,)
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    reason: str = ""
+    not_executed: str = ""
+
+
+class Implementation(ABC):
+    """One library on one device."""
+
+    kernels: ClassVar[Mapping[tuple[str, str], Kernel]]
+    """(operation, route) -> kernel, for every capability without a reason."""
+
+    @abstractmethod
+    def inspect(self, array: Any) -> ArrayFacts | None:
+        """Shape, dtype and device; None if it is not an array of this library and device."""
+
+    @abstractmethod
+    def asarray(self, array: NDArray[Any]) -> Any:
+        """A NumPy array as this library's, on this device; a view where the library can."""
+
+    @abstractmethod
+    def to_numpy(self, array: Any) -> NDArray[Any]:
+        """The way back; a view where the library can. bfloat16, which NumPy lacks, as float32."""
+
+    @abstractmethod
+    def cast(self, array: Any, dtype: str) -> Any:
+        """The array in another dtype; the array itself if it has that dtype."""
+
+    @abstractmethod
+    def row_magnitudes(self, X: Any) -> NDArray[Any]:
+        """max |x_ij| over j as NumPy: the one place that reads values, for ``check=True``."""
+
+    def scaled(self, X: Any, factors: NDArray[Any]) -> Any:
+        """Every image times its factor, a power of two; ``factors`` is ``(..., 1, 1)``."""
+        return X * self.asarray(factors)
+
+    def prepare(self, hashes: Hashes) -> Any:
+        """Hashes in the form the kernels want; ``Operations.prepare`` lets users do it once."""
+        return hashes
+
+    def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a backend says so
+        """Wait until the device has finished."""
+
+    # What the clock and the memory meter ask. A backend on the host has nothing to add; one on a
+    # device of its own overrides the first four (measurement/device.py says what each must do).
+
+    gpu_index: int | None = None
+
+    def event(self) -> Any:
+        """A mark in the device's queue of work; None where there is no queue."""
+        return None
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Seconds between two marks."""
+        raise NotImplementedError("this device has no queue of work")
+
+    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
+        """Most device memory held during the call above what was held before; None on the host."""
+        return None
+
+    def flush_caches(self) -> None:
+        """Push what earlier calls left in the caches out, by writing more than they hold."""
+        if self._flood is None:
+            self._flood = self.asarray(np.ones(FLUSH_BYTES // 4, np.float32))
+        normalize = self.kernels["normalize", "direct"]
+        normalize(self._flood, axes=1, kind="l2", overwrite=True)
+
+    _flood: Any = None
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A library with its devices, readable without importing the library.
+
+    probe(device)      must import nothing heavy and create no device context
+    recognise(array)   the device of an array of this library, or None if it is not one
+    load(device)       the implementation; only called when the probe said ``ok``
+    """
+
+    library: str
+    devices: tuple[str, ...]
+    probe: Callable[[str], Probe]
+    capabilities: tuple[Capability, ...]
+    load: Callable[[str], Implementation]
+    recognise: Callable[[Any], str | None]
+    contract: int = CONTRACT_VERSION

@@ -1,0 +1,56 @@
+"""The support matrix of the README, made from the capability table."""
+
+from __future__ import annotations
+
+from ..errors import InvalidInput
+from ..problem.vocabulary import BACKENDS, State
+from . import capabilities, registry
+from .capabilities import Row
+
+BEGIN = "<!-- support matrix: made by `make matrix`, do not edit -->"
+END = "<!-- end of the support matrix -->"
+
+_SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+
+
+def markdown_matrix() -> str:
+    """Every operation, route and order against our backends; holes have a number and a reason."""
+    reasons: list[str] = []
+    lines = [
+        "| operation | route | order | domain | " + " | ".join(BACKENDS) + " |",
+        "|---|---|---|---|" + "---|" * len(BACKENDS),
+    ]
+    rows = {(r.operation, r.route, r.order, r.backend): r for r in capabilities.table(BACKENDS)}
+    for operation, route, order in dict.fromkeys(key[:3] for key in rows):
+        cells = [_cell(rows[operation, route, order, backend], reasons) for backend in BACKENDS]
+        domain = rows[operation, route, order, BACKENDS[0]].domain or "everywhere"
+        name = f"`{operation}` | `{route}` | {order} | {domain}"
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))]
+    return "\n".join(lines)
+
+
+def insert_matrix(text: str, matrix: str) -> str:
+    """The text with everything between the two markers replaced."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise InvalidInput(f"the file must hold the lines {BEGIN!r} and {END!r}.")
+    return f"{before}{BEGIN}\n{matrix}\n{END}{after}"
+
+
+def _cell(row: Row, reasons: list[str]) -> str:
+    if row.state is State.OK:
+        text = " ".join(_SHORT[dtype] for dtype in row.dtypes)
+        if not row.not_executed:
+            return text
+        return text + _note(f"not executed without a GPU: {row.not_executed}", reasons)
+    if registry.entry(row.backend).specification is None:
+        return "planned"
+    return "-" + _note(row.reason, reasons)
+
+
+def _note(reason: str, reasons: list[str]) -> str:
+    if reason not in reasons:
+        reasons.append(reason)
+    return f" ({reasons.index(reason) + 1})"

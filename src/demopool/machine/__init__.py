@@ -1,0 +1,1 @@
+"""What this machine is: processor, memory, GPUs, libraries; the key of it all."""

@@ -1,0 +1,46 @@
+"""What identifies the code that was measured: a digest of files; no library is loaded for it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..contract import registry
+
+_SUFFIXES = (".py", ".cu", ".json")
+
+
+@cache
+def code_key(backend: str) -> str:
+    """What a backend's results depend on, of our own code: its package and what all share.
+
+    Empty for a backend that is not there (any more).
+    """
+    if backend not in registry.names():
+        return ""
+    specification = registry.entry(backend).specification
+    if specification is None:
+        return ""
+    own = Path(__file__).parent.parent
+    files = [own / "trials" / "jobs.py", *(own / "pooling").glob("*.py")]
+    for folder in (*_folders(specification.load.__module__), *_shared()):
+        files += [file for file in folder.rglob("*") if file.suffix in _SUFFIXES]
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _folders(module: str) -> list[Path]:
+    """Of the package that a module is, or is in."""
+    package = importlib.import_module(module).__package__
+    paths = importlib.import_module(package).__path__ if package else []
+    return [Path(path) for path in paths]
+
+
+def _shared() -> list[Path]:
+    spec = find_spec("demopool.implementations.shared")
+    return [Path(path) for path in (spec.submodule_search_locations or ())] if spec else []

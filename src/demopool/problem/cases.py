@@ -1,0 +1,74 @@
+"""The job, as one plain value: what is checked, timed, chosen and stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import InvalidInput
+from .parameters import validated
+
+
+@dataclass(frozen=True)
+class Case:
+    """A descriptor of ``batch`` images of n features of dimension d, and where the data starts."""
+
+    descriptor: str = "democratic"
+    batch: int = 1
+    n: int = 784
+    d: int = 512
+    k: int = 8192
+    dtype: str = "float32"
+    order: int = 2
+    gamma: float = 0.5
+    tau: float = 0.5
+    iterations: int = 10
+    p: float = 0.5
+    data: str = "host"
+
+    def __post_init__(self) -> None:
+        """Every field by its rule, and as plain Python whatever it came as."""
+        for field in fields(self):
+            value = validated(**{field.name: getattr(self, field.name)})
+            object.__setattr__(self, field.name, value)
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    # What networks give: VGG-16 at 448 px, ResNet-50 at 448 px; one image, and a batch.
+    "vgg-b1": {"batch": 1, "n": 784, "d": 512},
+    "vgg-b8": {"batch": 8, "n": 784, "d": 512},
+    "resnet-b1": {"batch": 1, "n": 196, "d": 2048},
+    "resnet-b8": {"batch": 8, "n": 196, "d": 2048},
+    # The smallest, for a quick look.
+    "n49-d64": {"n": 49, "d": 64},
+    # Over n at d = 512 (with vgg-b1), over d at n = 196 (with resnet-b1).
+    "n49-d512": {"n": 49, "d": 512},
+    "n196-d512": {"n": 196, "d": 512},
+    "n3136-d512": {"n": 3136, "d": 512},
+    "n196-d64": {"n": 196, "d": 64},
+    "n196-d256": {"n": 196, "d": 256},
+    "n196-d1024": {"n": 196, "d": 1024},
+    # Large n: early layers, videos, sets of patches.
+    "n12544-d64": {"n": 12544, "d": 64},
+    "n50176-d64": {"n": 50176, "d": 64},
+    # Many small images.
+    "b64-n49-d512": {"batch": 64, "n": 49, "d": 512},
+    "b256-n49-d64": {"batch": 256, "n": 49, "d": 64},
+    # A few in float64.
+    "vgg-b1-f64": {"batch": 1, "n": 784, "d": 512, "dtype": "float64"},
+    "resnet-b1-f64": {"batch": 1, "n": 196, "d": 2048, "dtype": "float64"},
+    "n12544-d64-f64": {"n": 12544, "d": 64, "dtype": "float64"},
+}
+"""Sizes with a name. The names are in stored results: add to them, never change what one means."""
+
+NETWORKS = ("vgg-b1", "vgg-b8", "resnet-b1", "resnet-b8")
+
+
+def named(name: str, **changes: Any) -> Case:
+    """A case by name, for any descriptor: ``named("vgg-b8", descriptor="power")``."""
+    if name not in NAMED:
+        raise InvalidInput(f"case must be one of {', '.join(NAMED)}; got {name!r}.")
+    return Case(**{**NAMED[name], **changes})
+
+
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}

@@ -1,0 +1,130 @@
+"""Every parameter is validated here and nowhere else."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InvalidInput
+from .vocabulary import DESCRIPTORS, DTYPES, LAYOUTS, NORMALIZATIONS, OPERATIONS, ZERO_ROWS
+
+Rule = Callable[[str, Any], Any]
+
+
+def validated(**given: Any) -> Any:
+    """Check each named parameter by its rule; returns the values as plain Python, in order.
+
+    One parameter gives its value, several give a tuple.
+    """
+    values = tuple(_RULES[name](name, value) for name, value in given.items())
+    return values[0] if len(values) == 1 else values
+
+
+def _number(low: float, high: float, *, low_included: bool) -> Rule:
+    accepted = f"a number {'from' if low_included else 'above'} {low:g} up to {high:g}"
+
+    def rule(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise _wrong(name, accepted, value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _wrong(name, accepted, value) from None
+        inside = (low <= number if low_included else low < number) and number <= high
+        if not inside or math.isnan(number):
+            raise _wrong(name, accepted, value)
+        return number
+
+    return rule
+
+
+def _integer(low: int, high: int) -> Rule:
+    accepted = f"an integer >= {low}" + (f" and < 2**{high.bit_length() - 1}" if high else "")
+
+    def rule(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise _wrong(name, accepted, value)
+        number = int(value)
+        if number < low or (high and number >= high):
+            raise _wrong(name, accepted, value)
+        return number
+
+    return rule
+
+
+def _one_of(*choices: Any) -> Rule:
+    accepted = "one of " + ", ".join("None" if c is None else str(c) for c in choices)
+
+    def rule(name: str, value: Any) -> Any:
+        if isinstance(value, bool) or not any(
+            type(value) is type(choice) and value == choice for choice in choices
+        ):
+            raise _wrong(name, accepted, value)
+        return value
+
+    return rule
+
+
+def _order(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value not in (1, 2):
+        raise _wrong(name, "1 or 2", value)
+    return int(value)
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "True or False", value)
+    return value
+
+
+def _dtype(name: str, value: Any) -> str | None:
+    """A name, or a library's own dtype object: ``"float32"``, ``np.float32``, ``torch.float32``."""
+    if value is None:
+        return None
+    spelled = getattr(value, "__name__", None) or str(value)
+    spelled = spelled.rpartition(".")[2]
+    if spelled not in DTYPES:
+        raise _wrong(name, "None or one of " + ", ".join(DTYPES), value)
+    return spelled
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _wrong(name, "a name", value)
+    return value
+
+
+def _wrong(name: str, accepted: str, value: Any) -> InvalidInput:
+    shown = repr(value)
+    if len(shown) > 60:
+        shown = f"a {type(value).__name__}"
+    return InvalidInput(f"{name} must be {accepted}; got {shown}.")
+
+
+_RULES: dict[str, Rule] = {
+    "gamma": _number(0, 1, low_included=True),
+    "tau": _number(0, 1, low_included=False),
+    "p": _number(0, 1, low_included=False),
+    "iterations": _integer(0, 2**31),
+    "k": _integer(1, 2**31),
+    "batch": _integer(0, 2**31),
+    "n": _integer(1, 2**31),
+    "d": _integer(1, 2**31),
+    "seed": _integer(0, 2**64),
+    "axes": _integer(1, 0),
+    "order": _order,
+    "layout": _one_of(None, *LAYOUTS),
+    "zero_rows": _one_of(*ZERO_ROWS),
+    "normalize": _one_of(*NORMALIZATIONS),
+    "kind": _one_of(*NORMALIZATIONS),
+    "descriptor": _one_of(*DESCRIPTORS),
+    "check": _boolean,
+    "overwrite": _boolean,
+    "dtype": _dtype,
+    "data": _one_of("host", "device"),
+    "operation": _one_of(*OPERATIONS),
+    "backend": _text,
+    "route": _text,
+}

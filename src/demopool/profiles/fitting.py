@@ -1,0 +1,63 @@
+"""The cost model's coefficients, fitted to what was measured on a machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..problem.candidates import Subject
+from ..problem.vocabulary import result_dtype
+from . import costs
+from .learnt import Decided
+
+# How much a coefficient may be trusted before anything is measured: a measured ratio of 1 + x
+# weighs as much as a coefficient that is off by x / _PRIOR from what is shipped.
+_PRIOR = 0.1
+
+# No machine differs from those the model was fitted to by more than this, in either direction. A
+# kind of work that costs nothing at all would make a route free that was never measured.
+_FACTORS = (1e-3, 1e3)
+
+
+def fit(
+    decided: tuple[Decided, ...], threads: int | None = None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Coefficients for every backend and dtype that was measured: those shipped, moved as far as
+    the measurements ask for.
+
+    Least squares of (predicted / measured - 1), and of (coefficient / shipped - 1) with a small
+    weight: kinds of work that no measurement shows keep what was shipped. What was measured with so
+    many ``threads`` alone counts, where there is any.
+    """
+    rows: dict[tuple[str, str], list[tuple[int, dict[str, float], float]]] = {}
+    for answer in decided:
+        subject = Subject("descriptor", answer.case.descriptor)
+        dtype = result_dtype(answer.case.dtype)
+        for m in answer.candidates:
+            counts = costs.counts_of(m.backend, subject.steps(m.route), answer.case)
+            rows.setdefault((m.backend, dtype), []).append((answer.threads, counts, m.seconds))
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for (backend, dtype), known in rows.items():
+        wanted = [row for row in known if row[0] == threads] or known
+        measured = [(counts, seconds) for _, counts, seconds in wanted]
+        found.setdefault(backend, {})[dtype] = _solve(costs.coefficients(backend, dtype), measured)
+    return found
+
+
+def _solve(
+    shipped: dict[str, float], measured: list[tuple[dict[str, float], float]]
+) -> dict[str, float]:
+    from scipy.optimize import nnls
+
+    kinds = [kind for kind in costs.KINDS if shipped[kind] > 0]
+    # Unknowns are factors of what was shipped.
+    ratios = np.array(
+        [[counts.get(kind, 0.0) * shipped[kind] / s for kind in kinds] for counts, s in measured]
+    )
+    matrix = np.vstack([ratios, _PRIOR * np.eye(len(kinds))])
+    target = np.concatenate([np.ones(len(measured)), np.full(len(kinds), _PRIOR)])
+    try:
+        factors, _ = nnls(matrix, target)
+    except RuntimeError:  # it does not converge on absurd times; what is shipped is no worse
+        return shipped
+    factors = np.clip(factors, *_FACTORS)
+    return {**shipped, **{k: float(f * shipped[k]) for k, f in zip(kinds, factors, strict=True)}}

@@ -1,0 +1,285 @@
+"""Everything that was measured, in one tidy table: asv's result files and files of samples.
+
+Any number of machines and commits can be joined, because cases and candidates are constants.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import DemopoolError, InvalidInput
+from ..problem.cases import NAMED, Case
+from ..problem.vocabulary import State
+from ..trials import samples
+from . import asv_files
+
+COLUMNS = {
+    "source": "string",
+    "machine": "string",
+    "commit": "string",
+    "commit_date": "datetime64[ns, UTC]",
+    "environment": "string",
+    "python": "string",
+    "threads": "Int64",
+    "benchmark": "string",
+    "kind": "string",
+    "subject": "string",
+    "measure": "string",
+    "unit": "string",
+    "candidate": "string",
+    "backend": "string",
+    "route": "string",
+    "case": "string",
+    "parameters": "string",
+    "state": "string",
+    "candidate_state": "string",
+    "reason": "string",
+    "value": "float64",
+    "low": "float64",
+    "high": "float64",
+    "lower_quartile": "float64",
+    "samples": "Int64",
+    "version": "string",
+    "measured_at": "datetime64[ns, UTC]",
+    "fingerprint": "string",
+    "file": "string",
+}
+"""Of the table, in order, with their dtypes."""
+
+_LONGEST = 10_000
+"""Characters of a cell."""
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
+"""pandas counts nanoseconds from the first, up to a little more than the second."""
+
+_UNITS = {"_s": "seconds", "_bytes": "bytes", "error": "relative error"}
+_NOT_TRIED = (State.UNAVAILABLE, State.UNSUPPORTED)
+
+Row = dict[str, Any]
+PathLike = str | os.PathLike[str]
+Known = Callable[[Path], Mapping[str, Any] | None]
+
+
+def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
+    """All results as a ``pandas.DataFrame``: a row per measured cell of a file, or per sample.
+
+    ``paths``: one or many of a project's folder (with asv.conf.json), a results folder, a
+    machine's folder, a result file, a file of samples. Without any: the results of the nearest
+    asv.conf.json from the current folder upwards, and the samples beside it.
+
+    ================  ==============================================================================
+    source            ``asv`` or ``samples``
+    machine           its name; missing for samples, whose fingerprint tells it
+    commit            full hash; missing for samples
+    commit_date       when it was written (asv takes the author's date), in UTC
+    environment       asv's name of it
+    python            version, as asv was asked for it
+    threads           of BLAS, from the environment's variables
+    benchmark         asv's name: ``descriptors.Democratic.time_call``
+    kind              of the subject: ``descriptor``, ``operation``, ``gradient``; asv's module
+    subject           a descriptor or an operation: ``sketched-democratic``, ``pool_sketch``
+    measure           ``call_s``, ``peak_host_bytes``, ``error``, ...
+    unit              ``seconds``, ``bytes``, ...
+    candidate         ``torch:cpu/dense+fft``, and its two parts:
+    backend, route
+    case              a name of ``demopool.problem.cases.NAMED``, or the sizes of one without a name
+    parameters        all parameters as text, also of benchmarks that have others
+    state             ``ok``, ``skipped``, ``failed``, or ``not run``: asv was not asked for it
+    candidate_state   ``unavailable``, ``out-of-memory``, ... where it is known
+    reason            for every state but ``ok`` and ``not run``
+    value             of times asv's median; NaN unless the state is ``ok``
+    low, high         asv's 99 % interval of the median; NaN for a value measured once
+    lower_quartile    of times; the value itself otherwise
+    samples           how many measurements the value stands for
+    version           of the benchmark
+    measured_at       in UTC
+    fingerprint       key of the machine and its software
+    file              where it was read
+    ================  ==============================================================================
+
+    Text is ``string``, counts ``Int64``, times ``datetime64[ns, UTC]``; so too when it is empty.
+    ``attrs["stale"]`` counts the cells left out because their benchmark has changed since or is
+    gone. ``attrs["unreadable"]`` has a sentence for every broken file that was passed over in a
+    folder, and for every file of samples with broken lines; a broken file that was named itself
+    raises ``InvalidInput``.
+    """
+    pandas = _pandas()
+    rows: list[Row] = []
+    stale = 0
+    unreadable: list[str] = []
+    known = cache(asv_files.known_benchmarks)
+    for file, by_name in _files(paths):
+        try:
+            if file.suffix == ".jsonl":
+                found, left_out = _read_samples(file, by_name, unreadable), 0
+            else:
+                found, left_out = _read_asv(file, known)
+            rows += [_checked({**row, "file": str(file)}, file) for row in found]
+        except InvalidInput as problem:
+            if by_name:
+                raise
+            if str(problem) not in unreadable:
+                unreadable.append(str(problem))
+            continue
+        stale += left_out
+    # Column by column: an object array becomes each dtype without a guess on the way.
+    frame = pandas.DataFrame(
+        {
+            name: pandas.Series([row[name] for row in rows], dtype=object).astype(kind)
+            for name, kind in COLUMNS.items()
+        }
+    )
+    frame.attrs.update(stale=stale, unreadable=unreadable)
+    return frame
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise DemopoolError(
+            "Reading results needs pandas, which is not installed: "
+            "pip install '.[report]' (in a clone)"
+        ) from None
+    return pandas
+
+
+def _checked(row: Row, file: Path) -> Row:
+    """Every column, of the kind it must have, whatever the file has put there."""
+    try:
+        return {
+            name: None if row.get(name) is None else _CHECKS[kind](row[name])
+            for name, kind in COLUMNS.items()
+        }
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise InvalidInput(f"{file} cannot be read: {problem}.") from None
+
+
+def _text(value: Any) -> str:
+    """Parameters of foreign benchmarks can be anything; a column of text holds text."""
+    text = str(value)
+    if len(text) > _LONGEST:
+        raise ValueError(f"a text in it has {len(text)} characters, more than {_LONGEST}")
+    # Half of a surrogate pair, which JSON can hold, is no character.
+    return text.encode(errors="replace").decode()
+
+
+def _count(value: Any) -> int:
+    if value != int(value) or not 0 <= value < 2**31:
+        raise ValueError(f"{value!r} is no count")
+    return int(value)
+
+
+def _moment(value: datetime) -> datetime:
+    if not _EARLIEST <= value < _LATEST:
+        raise ValueError(f"{value} is no date of a measurement")
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "string": _text,
+    "Int64": _count,
+    "float64": float,
+    "datetime64[ns, UTC]": _moment,
+}
+
+
+def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, bool]]:
+    """Every file once, and whether it was asked for by its own name."""
+    if paths is None:
+        paths = _default_folders()
+    elif isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    seen = set()
+    for path in map(Path, paths):
+        if not path.exists():
+            raise InvalidInput(f"{path} cannot be read: there is no such file or folder.")
+        if not path.is_file() and not path.is_dir():
+            raise InvalidInput(f"{path} cannot be read: it is not a regular file or a folder.")
+        for file in [path] if path.is_file() else _inside(path):
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file, path.is_file()
+
+
+def _default_folders() -> list[Path]:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        return []
+    project = asv_files.project_folder(here)
+    kept = here / samples.FOLDER
+    return [project] if project else [kept] if kept.is_dir() else []
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Result files and files of samples; what lies beside a result file is its notes."""
+    if (folder / asv_files.CONFIGURATION).is_file():
+        parts = (asv_files.results_folder(folder), folder / samples.FOLDER)
+        return [file for part in parts if part.is_dir() for file in _inside(part)]
+    found = [file for file in folder.rglob("*.json") if asv_files.RESULT_NAME.fullmatch(file.name)]
+    lines = [file for file in folder.rglob("*.jsonl") if not file.with_suffix(".json").exists()]
+    return sorted(found) + sorted(lines)
+
+
+def _read_asv(file: Path, known: Known) -> tuple[list[Row], int]:
+    return asv_files.rows(file, known(file.parent.parent / "benchmarks.json"))
+
+
+def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Row]:
+    try:
+        found = [_from_sample(sample) for sample in samples.read(file, unreadable.append)]
+    except (ValueError, TypeError, AttributeError, OverflowError) as problem:
+        raise InvalidInput(f"{file} cannot be read: {problem}.") from None
+    if by_name and not found:
+        raise InvalidInput(f"{file} cannot be read: there is no sample in it.")
+    return found
+
+
+def _from_sample(sample: samples.Sample) -> Row:
+    state = (
+        "ok" if sample.state is State.OK else "skipped" if sample.state in _NOT_TRIED else "failed"
+    )
+    moment = datetime.fromisoformat(sample.measured_at)
+    return {
+        "source": "samples",
+        "threads": sample.threads,
+        "kind": "descriptor",
+        "subject": sample.case.descriptor,
+        "measure": sample.measure,
+        "unit": next((u for end, u in _UNITS.items() if sample.measure.endswith(end)), None),
+        "candidate": f"{sample.backend}/{sample.route}",
+        "backend": sample.backend,
+        "route": sample.route,
+        "case": _case_name(sample.case),
+        "state": state,
+        "candidate_state": sample.state.value,
+        "reason": sample.reason or None,
+        "value": sample.value,
+        "lower_quartile": sample.value,
+        "samples": 1 if state == "ok" else None,
+        "measured_at": moment if moment.tzinfo else moment.replace(tzinfo=UTC),
+        "fingerprint": sample.fingerprint or None,
+    }
+
+
+@cache
+def _case_name(case: Case) -> str:
+    """Its name, whatever the descriptor; of one without a name the fields that make it special."""
+    for name, sizes in NAMED.items():
+        if Case(**{**sizes, "descriptor": case.descriptor}) == case:
+            return name
+    usual = asdict(Case())
+    always = {"batch", "n", "d"}
+    told = [
+        f"{field.name}={getattr(case, field.name)}"
+        for field in fields(case)
+        if field.name in always
+        or (field.name != "descriptor" and getattr(case, field.name) != usual[field.name])
+    ]
+    return ",".join(told)

@@ -1,0 +1,193 @@
+"""Jobs: one candidate on one case, with its data, ready to be run, timed and judged.
+
+What a job does is what a user's call does: a descriptor is ``describe`` with everything it checks
+by default, an operation is the operation on the backend's own arrays. The package that is measured
+is an argument, because the benchmarks measure other commits than the one they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..contract.device import Device, Host
+from ..problem.candidates import Candidate, Subject
+from ..problem.cases import Case
+from ..problem.vocabulary import result_dtype
+
+VERSION = "1"
+"""Raised when what is run changes its meaning: times from before are then dropped, not compared."""
+
+Array = NDArray[Any]
+
+# The array arguments of an operation, in its order; every other one takes X alone.
+_ARGUMENTS = {
+    "pool": ("X", "a"),
+    "sketch": ("X", "hashes"),
+    "pool_sketch": ("X", "hashes", "a"),
+    "matrix_power": ("A",),
+    "power_sketch": ("X", "hashes"),
+    "normalize": ("v",),
+}
+_PARAMETERS = {
+    "weights": ("gamma", "tau", "iterations", "order"),
+    "pool": ("order",),
+    "power": ("p",),
+    "matrix_power": ("p",),
+    "power_sketch": ("p",),
+}
+_ROUTED = ("weights", "pool_sketch", "power", "matrix_power", "power_sketch")
+
+
+@dataclass(frozen=True)
+class Job:
+    """``run`` starts the work on data that is where the backend wants it; the clock waits for it.
+
+    run_from_host   NumPy in, NumPy out: with both transfers
+    to_numpy        the result of ``run`` as NumPy
+    device          what to wait for
+    """
+
+    run: Callable[[], Any]
+    run_from_host: Callable[[], Array]
+    to_numpy: Callable[[Any], Array]
+    device: Device
+
+
+def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
+    """A job of a backend of ``package``, a demopool. The candidate must have no obstacle."""
+    ops = package.backend(candidate.backend)
+    options = _options(subject, case)
+    host = inputs(subject, case)
+    if subject.kind == "descriptor":
+        X = ops.asarray(host["X"])
+
+        def describe(X: Any) -> Any:
+            chosen = {"backend": candidate.backend, "route": candidate.route}
+            return package.describe(X, subject.name, **chosen, **options)
+
+        # describe itself takes a NumPy array to the backend and its descriptor back.
+        return Job(lambda: describe(X), lambda: describe(host["X"]), ops.to_numpy, _device(ops))
+
+    if subject.name in _ROUTED:
+        options["route"] = candidate.route
+    operation = getattr(ops, subject.name)
+    ready: dict[str, Any] = {}
+    if "hashes" in arguments(subject):
+        ready["hashes"] = ops.prepare(package.hashes(case.d, case.k))
+    moved = {name: ops.asarray(array) for name, array in host.items()}
+
+    def run(arrays: dict[str, Any]) -> Any:
+        given = {**arrays, **ready}
+        return operation(*(given[name] for name in arguments(subject)), **options)
+
+    def run_from_host() -> Array:
+        return np.asarray(ops.to_numpy(run({name: ops.asarray(a) for name, a in host.items()})))
+
+    return Job(lambda: run(moved), run_from_host, ops.to_numpy, _device(ops))
+
+
+def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
+    """Forward and backward with respect to X, for libraries whose tensors carry gradients."""
+    ops = package.backend(candidate.backend)
+    X = ops.asarray(inputs(subject, case)["X"])
+    X.requires_grad_(True)
+    options = _options(subject, case)
+    # A fixed direction, not the sum: a normalised descriptor's sum may have next to no gradient.
+    direction = ops.asarray(
+        np.random.default_rng(1).standard_normal(subject.output_shape(case)).astype(case.dtype)
+    )
+
+    def run() -> Any:
+        X.grad = None
+        y = package.describe(
+            X, subject.name, backend=candidate.backend, route=candidate.route, **options
+        )
+        y.backward(direction)
+        return X.grad
+
+    return Job(run, lambda: np.asarray(ops.to_numpy(run())), ops.to_numpy, _device(ops))
+
+
+def inputs(subject: Subject, case: Case) -> dict[str, Array]:
+    """The NumPy arrays a subject takes, always the same: rectified noise, as features are >= 0.
+
+    With few channels all of a row may be rectified away, and a row of zeros is not allowed: it is
+    then what it was before, without its signs. Other rows are what they always were.
+    """
+    rng = np.random.default_rng((case.batch, case.n, case.d))
+    shape = (case.batch, case.n, case.d)
+    noise = rng.standard_normal(shape, dtype=np.float32)
+    X = np.maximum(noise, 0).astype(case.dtype)
+    zero = ~X.any(axis=-1)
+    # Half is added because the least of noises is zero in half precision.
+    X[zero] = np.abs(noise[zero]) + np.float32(0.5)
+    names = arguments(subject)
+    arrays: dict[str, Array] = {}
+    if "X" in names:
+        arrays["X"] = X
+    if "a" in names:
+        arrays["a"] = rng.uniform(0.5, 1.5, shape[:-1]).astype(result_dtype(case.dtype))
+    if "A" in names or "v" in names:
+        A = np.swapaxes(X, -1, -2) @ X
+        if "A" in names:
+            arrays["A"] = A
+        else:
+            arrays["v"] = A.reshape(case.batch, -1) if case.order == 2 else X.sum(axis=-2)
+    return arrays
+
+
+def arguments(subject: Subject) -> tuple[str, ...]:
+    """Names of the array arguments, in order."""
+    if subject.kind == "descriptor":
+        return ("X",)
+    return _ARGUMENTS.get(subject.name, ("X",))
+
+
+def judged_images(array: Array) -> Array:
+    """The first and the last image of a batch: what the reference can judge in good time."""
+    return array[sorted({0, len(array) - 1})]
+
+
+def expected(reference: Any, package: Any, subject: Subject, case: Case) -> Array:
+    """What the reference says for the images that are judged."""
+    host = {name: judged_images(array) for name, array in inputs(subject, case).items()}
+    options = _options(subject, case)
+    if subject.kind == "descriptor":
+        options.pop("k", None)
+        hashes = package.hashes(case.d, case.k) if "sketch" in subject.name else None
+        return np.asarray(reference.describe(host["X"], subject.name, hashes=hashes, **options))
+    given: dict[str, Any] = dict(host)
+    if "hashes" in arguments(subject):
+        given["hashes"] = package.hashes(case.d, case.k)
+    names = arguments(subject)
+    return np.asarray(getattr(reference, subject.name)(*(given[name] for name in names), **options))
+
+
+def relative_error(result: Array, wanted: Array) -> float:
+    """Largest deviation of an image relative to its largest entry; the worst image counts."""
+    images = tuple(range(1, wanted.ndim))
+    if not np.isfinite(result).all():
+        raise ArithmeticError("the result is not finite")
+    deviation = np.abs(judged_images(result).astype(np.float64) - wanted).max(axis=images)
+    return float((deviation / np.abs(wanted).max(axis=images)).max())
+
+
+def _device(ops: Any) -> Device:
+    """A commit from before implementations could be asked as devices ran on the host only."""
+    implementation = ops.implementation
+    return implementation if hasattr(implementation, "gpu_index") else Host()
+
+
+def _options(subject: Subject, case: Case) -> dict[str, Any]:
+    if subject.kind == "descriptor":
+        names: tuple[str, ...] = ("gamma", "tau", "iterations", "p", "order", "k")
+    else:
+        names = _PARAMETERS.get(subject.name, ())
+    # Only what is not the default, which an older version may not have a name for.
+    usual = Case()
+    return {n: getattr(case, n) for n in names if getattr(case, n) != getattr(usual, n)}

@@ -1,0 +1,112 @@
+"""Is a candidate right on a case? The reference judges the descriptor it makes, before it competes.
+
+The descriptor is compared before its final norm, entry by entry relative to the largest one: the
+signed square root would turn an error of eps near zero into one of sqrt(eps). The tolerance is the
+sum of those of its operations (``tolerance.py``). Where the reference would take too long, a twin
+of the case is judged, with the same route, dtype and parameters on fewer, smaller images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import reference
+from ..conformance import tolerance
+from ..problem.candidates import Candidate, Subject
+from ..problem.cases import Case
+from ..problem.hashing import hashes
+from . import jobs
+
+# What the reference does in about a second: multiply-adds of products, of an eigendecomposition.
+_PRODUCTS, _EIGEN = 2e9, 2e8
+
+
+class Judgement(NamedTuple):
+    """The image that uses most of its tolerance, and the case it is of."""
+
+    error: float
+    tolerance: float
+    case: Case
+
+    @property
+    def is_right(self) -> bool:
+        return self.error <= self.tolerance
+
+
+def twin(case: Case, effort: float = 1.0) -> Case:
+    """The case itself, or one of the same kind that the reference can judge in good time.
+
+    ``effort`` is about the seconds the reference may take.
+    """
+    n, d = case.n, case.d
+    powers = case.descriptor.endswith("power")
+    tall = n >= d  # some routes exist for one kind only, so a twin is of the same
+    while n * n * d > effort * _PRODUCTS and n > 1:
+        n = (n + 1) // 2
+        d = (d + 1) // 2 if tall and n < d else d
+    while powers and d**3 > effort * _EIGEN and d > 1:
+        n, d = (n + 1) // 2, (d + 1) // 2
+    return replace(case, n=n, d=d, batch=min(case.batch, 2))
+
+
+def judge(package: Any, candidate: Candidate, case: Case, effort: float = 1.0) -> Judgement:
+    """``package`` is the demopool whose backend makes the descriptor."""
+    case = twin(case, effort)
+    X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
+    options = _options(case)
+    by: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "k": case.k}
+    found = np.asarray(package.describe(X, case.descriptor, **by, **options))
+    expected = _expected(case)
+    if not np.isfinite(found).all() or found.shape != expected.shape:
+        return Judgement(float("inf"), 0.0, case)
+    largest = np.abs(expected).max(axis=-1)
+    errors = np.abs(found.astype(np.float64) - expected).max(axis=-1) / largest
+    allowed = np.broadcast_to(_allowed(X, expected, candidate.route, case), errors.shape)
+    worst = int(np.argmax(errors / allowed))
+    return Judgement(float(errors[worst]), float(allowed[worst]), case)
+
+
+def _options(case: Case) -> dict[str, Any]:
+    options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau, "p": case.p}
+    return options | {"iterations": case.iterations, "order": case.order, "normalize": "none"}
+
+
+@lru_cache(maxsize=1)
+def _expected(case: Case) -> NDArray[Any]:
+    """One answer of the reference judges all candidates of a case."""
+    X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
+    sketched = case.descriptor.startswith("sketched-")
+    hashing = hashes(case.d, case.k) if sketched else None
+    return reference.describe(X, case.descriptor, hashes=hashing, **_options(case))
+
+
+def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> Any:
+    n, d, dtype = case.n, case.d, case.dtype
+    if case.descriptor.endswith("power"):
+        spectrum = reference.spectrum(X)
+        if case.descriptor == "power":
+            matrices = expected.reshape(-1, d, d)
+            return tolerance.for_power(spectrum, n, matrices, dtype, p=case.p, route=route)
+        return tolerance.for_power_sketch(
+            spectrum, n, expected, case.k, dtype, p=case.p, route=route
+        )
+    a, of_weights = None, np.zeros(1)
+    if case.descriptor.endswith("democratic"):
+        options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau}
+        options |= {"iterations": case.iterations, "order": case.order}
+        a = reference.weights(X, **options)
+        of_weights = tolerance.for_weights(X, dtype, **options)
+    if not case.descriptor.startswith("sketched-"):
+        shaped = expected if case.order == 1 else expected.reshape(-1, d, d)
+        return tolerance.for_pool(X, a, shaped, dtype, order=case.order, of_weights=of_weights)
+    # An error of the weights enters as a share of the energy, which is spread over the bins.
+    energy = (X.astype(np.float64) ** 2).sum(axis=-1)
+    energy = (energy if a is None else energy * a).sum(axis=-1)
+    spread = np.maximum(energy / sqrt(case.k) / np.abs(expected).max(axis=-1), 1.0)
+    return of_weights * spread + tolerance.for_sketch(X, a, expected, case.k, dtype)
