@@ -43,6 +43,7 @@ def _module(name: str) -> ModuleType:
 candidates = _module("problem.candidates")
 cases = _module("problem.cases")
 hashing = _module("problem.hashing")
+operations = _module("problem.operations")
 vocabulary = _module("problem.vocabulary")
 device = _module("contract.device")
 fingerprint = _module("machine.fingerprint")

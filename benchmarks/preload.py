@@ -6,10 +6,12 @@ import contextlib
 
 import demopool
 
+from .harness import vocabulary
+
 
 def preload() -> None:
     """Load every usable backend whose device is the CPU; a broken one is its benchmarks' affair."""
     for row in demopool.backends():
-        if row["state"] == "ok" and row["backend"].endswith(":cpu"):
+        if row["state"] == "ok" and vocabulary.Backend(row["backend"]).on_host:
             with contextlib.suppress(Exception):
                 demopool.backend(row["backend"])

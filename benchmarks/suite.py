@@ -96,7 +96,7 @@ def suite(kind: str, subject: str, module: str) -> type:
 def gradient_suite(descriptor: str, module: str) -> type:
     """Forward and backward, for the one library here whose tensors carry gradients."""
     about = candidates.Subject("descriptor", descriptor)
-    backends = tuple(b for b in candidates.TIMED_BACKENDS if b.startswith("torch:"))
+    backends = tuple(b for b in vocabulary.TIMED_BACKENDS if b.library == "torch")
     every = tuple(str(c) for c in about.candidates(backends))
     made = _class(about, module)
     made.prepare = staticmethod(jobs.prepare_gradient)
@@ -199,7 +199,7 @@ def _job(subject: Any, candidate: str, case: str, prepare: Callable[..., Any]) -
 
 
 def _baseline(subject: Any, case: Any, limits: Any) -> Any:
-    needed = elements_held(subject, case) * cases.DTYPE_BYTES[case.dtype]
+    needed = elements_held(subject, case) * case.dtype.bytes
     if limits.bytes is not None and needed > limits.bytes:
         raise Skip(vocabulary.State.OUT_OF_MEMORY, f"a baseline would hold {needed / 1e9:.2g} GB")
     like = candidates.Candidate("numpy:cpu", _LIKE[subject.name])

@@ -18,8 +18,9 @@ from threadpoolctl import threadpool_limits
 import demopool as dp
 from demopool.contract import capabilities, registry
 from demopool.errors import BackendUnavailable
+from demopool.problem.operations import OPERATIONS
 from demopool.problem.routes import ROUTES, descriptor_routes, join, split
-from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS, State
+from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, State
 
 
 def test_hashes_are_pinned_for_ever() -> None:

@@ -13,8 +13,8 @@ from demopool import Case, InvalidInput, reference
 from demopool.contract import registry
 from demopool.errors import BackendUnavailable
 from demopool.problem import cases
-from demopool.problem.candidates import SUBJECTS, TIMED_BACKENDS, Candidate, Subject
-from demopool.problem.vocabulary import State
+from demopool.problem.candidates import SUBJECTS, Candidate, Subject
+from demopool.problem.vocabulary import TIMED_BACKENDS, State
 from demopool.profiles.eligibility import Limits, obstacle, predicted_bytes, predicted_seconds
 from demopool.trials import jobs
 

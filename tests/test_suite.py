@@ -18,7 +18,8 @@ from benchmarks.harness import NAME
 from benchmarks.harness import jobs as harness_jobs
 from demopool import reference
 from demopool.problem import cases
-from demopool.problem.candidates import SUBJECTS, TIMED_BACKENDS
+from demopool.problem.candidates import SUBJECTS
+from demopool.problem.vocabulary import TIMED_BACKENDS
 
 ROOT = Path(__file__).parent.parent
 

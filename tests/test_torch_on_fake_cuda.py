@@ -22,7 +22,7 @@ import demopool as dp
 from demopool.contract import capabilities
 from demopool.pooling.operations import Operations
 from demopool.problem.routes import Sizes, find
-from demopool.problem.vocabulary import DTYPES, NORMALIZATIONS, State, result_dtype
+from demopool.problem.vocabulary import DTYPES, NORMALIZATIONS, Dtype, State
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -148,7 +148,7 @@ def test_every_kernel_and_every_module_is_here() -> None:
 
 @pytest.mark.parametrize(("operation", "route", "order", "dtype"), KERNELS)
 def test_kernels_stay(fake: None, operation: str, route: str, order: int, dtype: str) -> None:
-    out = result_dtype(dtype)
+    out = Dtype(dtype).result
     options: dict[str, Any] = {"device": "cuda", "requires_grad": operation != "matrix_power"}
     # What depends on the dtype is the first operator and the number of steps.
     for batch, n, d in IMAGES if dtype == "float32" else IMAGES[:2]:
@@ -174,7 +174,7 @@ def test_modules_stay(fake: None, name: str, options: dict[str, Any], dtype: str
     with OnlyOnTheGpu(options.get("route", "")):
         y = module(maps)
         (gradient,) = gradients(y, maps)
-    assert facts(y) == ((3, options.get("k", 400)), result_dtype(dtype), "cuda:0")
+    assert facts(y) == ((3, options.get("k", 400)), Dtype(dtype).result, "cuda:0")
     assert facts(gradient) == facts(maps)
 
 
@@ -183,7 +183,7 @@ def test_normalizing_in_place_stays(fake: None) -> None:
         v = torch.empty(3, 20, 300, device="cuda", dtype=getattr(torch, dtype))
         with OnlyOnTheGpu():
             y = OPS.normalize(v, axes=2, kind=kind, overwrite=True)
-        assert facts(y) == (v.shape, result_dtype(dtype), "cuda:0")
+        assert facts(y) == (v.shape, Dtype(dtype).result, "cuda:0")
 
 
 class WaitsInBackward(torch.autograd.Function):

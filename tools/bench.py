@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import demopool
-from benchmarks.harness import ROOT, candidates
+from benchmarks.harness import ROOT, vocabulary
 from benchmarks.notes import TICKS_VARIABLE
 from benchmarks.profiles import Slice, slices
 from demopool import results
@@ -149,7 +149,7 @@ def usable_backends() -> tuple[str, ...]:
 
 
 def _is_timed(row: dict[str, Any]) -> bool:
-    return row["backend"] in candidates.TIMED_BACKENDS
+    return row["backend"] in vocabulary.TIMED_BACKENDS
 
 
 def machine_name() -> str:

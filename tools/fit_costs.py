@@ -20,6 +20,7 @@ import demopool as dp
 from demopool.measurement.clock import Clock
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.routes import ROUTES
+from demopool.problem.vocabulary import RESULT_DTYPES, Backend
 from demopool.profiles import costs
 from demopool.profiles.eligibility import Limits, obstacle
 from demopool.trials import jobs
@@ -32,7 +33,7 @@ def main() -> None:
     backend = sys.argv[1] if len(sys.argv) > 1 else "numpy:cpu"
     console = Console(stderr=True)
     fitted = {}
-    for dtype in ("float32", "float64"):
+    for dtype in RESULT_DTYPES:
         rows, times, names = [], [], []
         for n, d in track(GRID, dtype, console=console, transient=True):
             case = dp.Case(n=n, d=d, dtype=dtype)
@@ -55,7 +56,7 @@ def main() -> None:
             console.print(
                 f"{dtype} predicted/measured {ratio:6.2f}  {seconds * 1e3:9.3f} ms  {name}"
             )
-    shipped = {"whole_batch": False, "batched_calls": not backend.startswith("numpy")}
+    shipped = {"whole_batch": False, "batched_calls": Backend(backend).library != "numpy"}
     print(json.dumps({backend: {**shipped, "seconds": fitted}}, indent=2))
 
 

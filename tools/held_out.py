@@ -20,6 +20,7 @@ from demopool.common import places
 from demopool.common.units import readable
 from demopool.machine.system import usable_cores
 from demopool.problem import vocabulary
+from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.profiles import store
 
@@ -58,7 +59,7 @@ def main(budget: float, descriptors: tuple[str, ...]) -> None:
         for case in cases(descriptors, MEASURED):
             found = dp.choose(case, budget=budget, save=False, workers=workers)
             store.remember(found)
-            click.echo(f"measured {_job(case)}: {found.backend}/{found.route}", err=True)
+            click.echo(f"measured {_job(case)}: {Candidate(found.backend, found.route)}", err=True)
         for case in cases(descriptors, HELD_OUT):
             picked = dp.explain((case.batch, case.n, case.d), case.descriptor)
             found = dp.choose(case, budget=budget, save=False, workers=workers)
@@ -68,8 +69,9 @@ def main(budget: float, descriptors: tuple[str, ...]) -> None:
             ratio = float("inf") if took is None else took / times[best]
             total += 1
             good += ratio <= WITHIN
+            name = str(Candidate(picked.backend, picked.route))
             click.echo(
-                f"{_job(case):40}  {picked.backend}/{picked.route:24} {readable(took, 'time'):>8}  "
+                f"{_job(case):40}  {name:34} {readable(took, 'time'):>8}  "
                 f"{ratio:5.2f}x of {'/'.join(best)}"
             )
     click.echo(f"within {WITHIN}x of the best: {good} of {total} ({good / max(total, 1):.0%})")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from demopool.common.units import quantity, readable
-from demopool.problem.candidates import TIMED_BACKENDS
+from demopool.problem.vocabulary import TIMED_BACKENDS, Backend
 
 _MEASURES = {
     "call_s": "time",
@@ -70,7 +70,7 @@ def show_absent(backends: list[dict[str, Any]], screen: Console) -> None:
     """What could not be measured on this machine at all."""
     reasons: dict[str, list[str]] = {}
     for row in backends:
-        if row["backend"].endswith(":ptx"):
+        if not Backend(row["backend"]).is_timed:
             continue
         if row["backend"] not in TIMED_BACKENDS:
             plugin = "a plug-in, and the suite has the same candidates on every machine"

@@ -15,7 +15,7 @@ from demopool.implementations.cupy_cuda.launch import Array, Launcher
 from demopool.implementations.shared import images
 from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
-from demopool.implementations.shared.table import kernel_table
+from demopool.implementations.shared.table import work_table
 
 
 class Emulator(Launcher):
@@ -90,7 +90,7 @@ class CupyPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device."""
 
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
-        kernel_table(weights, pool, sketch, power), _place
+        work_table(weights, pool, sketch, power), _place
     )
 
     def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:

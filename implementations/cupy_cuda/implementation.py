@@ -14,7 +14,7 @@ from demopool.implementations.cupy_cuda import pool, power, sketch, weights
 from demopool.implementations.cupy_cuda.gpu import Gpu, cupy, gpu
 from demopool.implementations.cupy_cuda.launch import Array
 from demopool.implementations.shared import images
-from demopool.implementations.shared.table import kernel_table
+from demopool.implementations.shared.table import work_table
 
 
 def _as_cupy(array: Any) -> Array:
@@ -47,7 +47,7 @@ class CupyCudaImplementation(Implementation):
     """
 
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
-        kernel_table(weights, pool, sketch, power), _place
+        work_table(weights, pool, sketch, power), _place
     )
 
     def inspect(self, array: Any) -> ArrayFacts | None:

@@ -17,7 +17,7 @@ import numpy as np
 from array_api_compat import numpy as xp
 from scipy import linalg
 
-from demopool.contract import Kernel
+from demopool.contract import signatures
 from demopool.errors import Unsupported
 from demopool.implementations.shared import accuracy, blas, roots, scaling
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
@@ -208,9 +208,9 @@ _ROOTS: dict[str, Root] = {"newton": _newton, "newton-schulz": _newton_schulz, "
 class Powers(NamedTuple):
     """Kernels by route."""
 
-    of_features: dict[str, Kernel]
-    of_matrices: dict[str, Kernel]
-    sketched: dict[str, Kernel]
+    of_features: dict[str, signatures.Power]
+    of_matrices: dict[str, signatures.MatrixPower]
+    sketched: dict[str, signatures.PowerSketch]
 
 
 def kernels(
@@ -234,7 +234,7 @@ def kernels(
             out /= out.dtype.type(c)
         return out
 
-    def power(route: str) -> Kernel:
+    def power(route: str) -> signatures.Power:
         def power(X: Array, *, p: float) -> Array:
             d = X.shape[-1]
             powers = np.empty((*X.shape[:-2], d, d), dtype=blas.working_dtype(X))
@@ -244,7 +244,7 @@ def kernels(
 
         return power
 
-    def matrix_power(route: str) -> Kernel:
+    def matrix_power(route: str) -> signatures.MatrixPower:
         def matrix_power(A: Array, *, p: float) -> Array:
             powers = np.empty(A.shape, dtype=blas.working_dtype(A))
             for index, matrix in blas.images(A):
@@ -257,7 +257,7 @@ def kernels(
 
         return matrix_power
 
-    def power_sketch(route: str) -> Kernel:
+    def power_sketch(route: str) -> signatures.PowerSketch:
         vectors, _, how = route.partition("+")
 
         def power_sketch(X: Array, prepared: Any, *, p: float) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from ..problem.vocabulary import State, Verdict
+from ..problem.vocabulary import Backend, State, Verdict
 from . import rule
 from .choice import Choice, Row
 from .racing import Race, overall
@@ -160,5 +160,5 @@ def _recommended(
 
 
 def _dependencies(row: Row) -> int:
-    library = row.backend.partition(":")[0]
+    library = Backend(row.backend).library
     return _DEPENDENCIES.index(library) if library in _DEPENDENCIES else len(_DEPENDENCIES)

@@ -20,9 +20,9 @@ from pathlib import Path
 from ..contract import registry
 from ..errors import InvalidInput
 from ..machine import fingerprint, system
-from ..problem.candidates import TIMED_BACKENDS, Candidate, Subject
+from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
-from ..problem.vocabulary import State, Verdict
+from ..problem.vocabulary import TIMED_BACKENDS, Backend, State, Verdict
 from ..profiles import store
 from ..trials import samples
 from ..trials.samples import Sample
@@ -134,7 +134,7 @@ def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Row], list[Ca
     subject = Subject("descriptor", case.descriptor)
     absent, present = [], []
     for name in backends:
-        if name.endswith(":ptx"):
+        if not Backend(name).is_timed:
             continue  # PTX executed on the CPU proves results and has no time of its own
         found = registry.probe(name)
         if found.state is State.OK:

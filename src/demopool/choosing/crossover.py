@@ -26,7 +26,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return "nothing" if self.backend is None else f"{self.backend} {self.route}"
+        return " ".join(filter(None, (self.backend, self.route))) or "nothing"
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..common.units import readable
-from ..problem.vocabulary import State, Verdict
+from ..problem.vocabulary import Backend, State, Verdict
 from .rule import BUSY_CORES
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
     """Whole sentences, to be wrapped by whoever shows them; the table is within ``width``."""
     case = choice.case
     sizes = f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}"
-    if case.descriptor.startswith("sketched-"):
+    if case.descriptor.is_sketched:
         sizes += f", k={case.k}"
     yield f"{case.descriptor} of {sizes}, data on the {case.data}"
     yield choice.sentence
@@ -93,7 +93,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _has_devices(rows: Sequence[Row]) -> bool:
-    return any(not row.backend.endswith(":cpu") for row in rows)
+    return any(not Backend(row.backend).on_host for row in rows)
 
 
 def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterator[str]:

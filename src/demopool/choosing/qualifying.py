@@ -162,7 +162,7 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
 def _missing(race: Race, runner: Runner) -> list[str]:
     """What is measured once, apart from the first call and the error."""
     wanted = ["peak_host_bytes"]
-    if not runner.candidate.backend.endswith(":cpu"):
+    if not runner.candidate.backend.on_host:
         wanted.append("peak_device_bytes")
         if race.case.data == "device":
             wanted.append("with_transfer_s")  # else it is what the race times

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..common import places
 from ..common.units import readable
 from ..errors import InvalidInput
+from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..trials import samples
@@ -132,7 +133,7 @@ class Stored:
 
 
 def name_of(sample: Sample) -> str:
-    return f"{sample.backend}/{sample.route}"
+    return str(Candidate(sample.backend, sample.route))
 
 
 def _identity(sample: Sample) -> dict[str, str]:

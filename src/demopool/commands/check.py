@@ -16,7 +16,8 @@ from ..conformance import Cell, failed
 from ..conformance.features import seed
 from ..contract.listing import backends as listed
 from ..machine.gpu import gpus
-from ..problem.vocabulary import DTYPES, OPERATIONS
+from ..problem.operations import OPERATIONS
+from ..problem.vocabulary import DTYPES
 from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1
@@ -29,7 +30,7 @@ SCHEMA = 1
     "--operation",
     "operations",
     multiple=True,
-    type=click.Choice(OPERATIONS),
+    type=click.Choice(tuple(OPERATIONS)),
     metavar="NAME",
     help=f"Only this operation ({', '.join(OPERATIONS)}); can be repeated.",
 )

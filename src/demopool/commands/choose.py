@@ -26,7 +26,7 @@ from ..machine import fingerprint, system
 from ..problem import feature_files
 from ..problem.cases import NAMED, Case, named
 from ..problem.feature_files import IMAGES, Features
-from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, State
+from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, NUMPY_DTYPES, State
 from ..report import crossover_map, pictures
 from .output import check_writable, console, emit, envelope, json_option
 
@@ -67,9 +67,7 @@ LINE_SECONDS = 5.0
 @click.option(
     "--layout", type=click.Choice(LAYOUTS), help="Of the file's axes: nchw and nhwc are conv maps."
 )
-@click.option(
-    "--dtype", type=click.Choice(["float16", "float32", "float64"]), help="[default: float32]"
-)
+@click.option("--dtype", type=click.Choice(NUMPY_DTYPES), help="[default: float32]")
 @click.option(
     "--data",
     type=click.Choice(["host", "device"]),

@@ -7,7 +7,8 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from ..common.units import readable
-from ..problem.vocabulary import DESCRIPTORS, State
+from ..problem.candidates import Candidate
+from ..problem.vocabulary import DESCRIPTORS, NUMPY_DTYPES, State
 from ..profiles.auto import explain
 from ..profiles.options import Option
 from .output import console, emit, envelope, json_option
@@ -30,7 +31,7 @@ SCHEMA = 1
 @click.option("--k", type=click.IntRange(1), default=8192, show_default=True, help="Of a sketch.")
 @click.option(
     "--dtype",
-    type=click.Choice(["float16", "float32", "float64"]),
+    type=click.Choice(NUMPY_DTYPES),
     default="float32",
     show_default=True,
 )
@@ -72,7 +73,7 @@ def explain_command(
     table.add_column("")
     for option in found.options:
         table.add_row(
-            f"{option.backend}/{option.route}",
+            str(Candidate(option.backend, option.route)),
             readable(option.predicted_s, "time"),
             readable(option.measured_s, "time"),
             readable(option.needed_bytes, "memory"),

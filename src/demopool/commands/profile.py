@@ -91,7 +91,7 @@ def _table(known: Profile) -> Table:
 
 def _job(decided: Decided) -> str:
     case = decided.case
-    sketch = f" k={case.k}" if case.descriptor.startswith("sketched-") else ""
+    sketch = f" k={case.k}" if case.descriptor.is_sketched else ""
     threads = f"{decided.threads} thread" + ("" if decided.threads == 1 else "s")
     sizes = f"{case.batch} x n={case.n} d={case.d}{sketch}, {case.dtype}, {threads}"
     return f"{case.descriptor}\n{sizes}"

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..pooling.operations import Operations
-from ..problem.vocabulary import State, result_dtype
+from ..problem.operations import OPERATIONS
+from ..problem.vocabulary import Backend, Dtype, State
 from . import features
 from .examples import Example, Question, ask, examples
 from .features import Array
@@ -20,10 +21,6 @@ from .laws import LAWS, ORDER_LAWS, Claim
 
 # Each law is tried on these; the tests try many more.
 LAW_FEATURES = ("rectified", "n>d")
-
-# Which operations take which arguments besides their arrays.
-ROUTED = ("weights", "pool_sketch", "power", "matrix_power", "power_sketch")
-ORDERED = ("weights", "pool")
 
 
 class Violation(Exception):
@@ -103,8 +100,8 @@ def call(
         )
     if shape is not None and facts.shape != shape:
         raise Violation("shape", f"{facts.shape} instead of {shape}")
-    if facts.dtype != result_dtype(target.dtype):
-        raise Violation("dtype", f"{facts.dtype} instead of {result_dtype(target.dtype)}")
+    if facts.dtype != Dtype(target.dtype).result:
+        raise Violation("dtype", f"{facts.dtype} instead of {Dtype(target.dtype).result}")
     home = ops.implementation.inspect(next(iter(given.values())))
     if home is not None and facts.device != home.device:
         raise Violation("device", f"the result is on {facts.device}, the input on {home.device}")
@@ -124,7 +121,7 @@ def call(
 def check_cell(target: Target, *, quick: bool = False) -> Verdict:
     """Every example and law of one cell, up to the first that fails."""
     worst: Outcome | None = None
-    emulated = target.ops.name.endswith(":ptx")
+    emulated = Backend(target.ops.name).is_emulated
     for example in examples(target.operation, target.route, quick=quick, emulated=emulated):
         try:
             outcome = answer(target, example)
@@ -164,11 +161,11 @@ def try_law(target: Target, name: str, X: Array) -> Claim:
     """One law of the target's operation on one image."""
 
     def run(X: Array, a: Array | None = None, **options: Any) -> Array:
-        first = {"normalize": "v", "matrix_power": "A"}.get(target.operation, "X")
-        arrays: dict[str, Array | None] = {first: X}
+        operation = OPERATIONS[target.operation]
+        arrays: dict[str, Array | None] = {operation.arrays[0]: X}
         if a is not None:
             arrays["a"] = a
-        if target.operation in ORDERED:
+        if operation.has_order:
             options["order"] = target.order
         return call(target, arrays, options)
 
@@ -179,22 +176,24 @@ def try_law(target: Target, name: str, X: Array) -> Claim:
 
 
 def _run(target: Target, arrays: dict[str, Any], options: dict[str, Any]) -> Any:
-    options = {**options, "route": target.route} if target.operation in ROUTED else dict(options)
-    positional = list(arrays.values())
-    if "hashes" in options:
-        given = options.pop("hashes")
+    operation = OPERATIONS[target.operation]
+    given = {**arrays, **options}
+    if operation.is_routed:
+        given["route"] = target.route
+    if "hashes" in given and given["hashes"].k % 2:
         # Operations take hashes as they are or prepared; odd sizes go prepared.
-        positional.insert(1, target.ops.prepare(given) if given.k % 2 else given)
-    return getattr(target.ops, target.operation)(*positional, **options)
+        given["hashes"] = target.ops.prepare(given["hashes"])
+    positional = [given.pop(name) for name in operation.arrays if name in given]
+    return getattr(target.ops, operation.name)(*positional, **given)
 
 
 def _move(ops: Operations, array: Array | None, dtype: str, name: str) -> Any:
     if array is None:
         return None
     moved = ops.asarray(array)
-    # NumPy has no bfloat16: features came as float32 that bfloat16 holds. Weights are float32.
-    half = dtype == "bfloat16" and name != "a"
-    return ops.implementation.cast(moved, dtype) if half else moved
+    # Features of a dtype that NumPy lacks came as float32 that holds them. Weights are float32.
+    foreign = not Dtype(dtype).in_numpy and name != "a"
+    return ops.implementation.cast(moved, dtype) if foreign else moved
 
 
 def _shares(ops: Operations, result: Any, array: Any) -> bool:

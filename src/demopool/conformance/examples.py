@@ -13,7 +13,7 @@ import numpy as np
 from .. import reference
 from ..problem.hashing import Hashes, hashes
 from ..problem.routes import Sizes, find
-from ..problem.vocabulary import result_dtype
+from ..problem.vocabulary import Dtype
 from . import features, tolerance
 from .features import Array
 
@@ -255,4 +255,4 @@ def _some_weights(X: Array, dtype: str, how: str) -> Array | None:
     a = rng.uniform(0.1, 2.0, size=X.shape[:-1])
     if how == "some zero":
         a[..., ::3] = 0.0
-    return a.astype(result_dtype(dtype))
+    return a.astype(Dtype(dtype).result)

@@ -15,6 +15,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from ..problem.vocabulary import Dtype
+
 Array = NDArray[Any]
 Maker = Callable[[np.random.Generator], Array]
 
@@ -23,10 +25,10 @@ HALF_SCALES = {1e-12: 1e-3, 1e12: 1e3}
 
 
 def make(name: str, dtype: str) -> Array:
-    """The named features in a dtype (bfloat16: float32 that holds bfloat16 values)."""
+    """The named features in a dtype; float32 that holds its values where NumPy lacks it."""
     array = _SETS[name](np.random.default_rng(seed(name)))
     if name in _SCALES:
-        half = dtype in ("float16", "bfloat16")
+        half = Dtype(dtype).is_half
         array = array * (HALF_SCALES[_SCALES[name]] if half else _SCALES[name])
     return laid_out(name, representable(array, dtype))
 
@@ -43,11 +45,15 @@ def seed(name: str) -> int:
 
 def representable(array: Array, dtype: str) -> Array:
     """The nearest values that the dtype holds."""
-    if dtype != "bfloat16":
+    kind = Dtype(dtype)
+    if kind.in_numpy:
         return array.astype(dtype)
+    # To nearest, ties to even, in the bits of float32, whose exponents such a dtype shares.
+    dropped = 23 - kind.significand
     bits = array.astype(np.float32).view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+    odd = (bits >> np.uint32(dropped)) & np.uint32(1)
+    rounded = bits + np.uint32(2 ** (dropped - 1) - 1) + odd
+    return (rounded & np.uint32(2**32 - 2**dropped)).view(np.float32)
 
 
 @cache

@@ -17,6 +17,7 @@ import numpy as np
 from .. import reference
 from ..errors import Unsupported
 from ..problem.hashing import Hashes, hashes
+from ..problem.vocabulary import Dtype
 from . import tolerance
 from .features import Array
 
@@ -323,7 +324,7 @@ def _with_hashes(X: Array, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result_type(X: Array) -> Any:
-    return np.float32 if X.dtype.type is np.float16 else X.dtype
+    return Dtype(X.dtype.name).result
 
 
 def _excess(claim: Claim) -> float:

@@ -16,7 +16,7 @@ from ..pooling.operations import Operations
 from ..pooling.operations import backend as operations_of
 from ..problem.parameters import validated
 from ..problem.routes import find
-from ..problem.vocabulary import State
+from ..problem.vocabulary import Backend, State
 from .engine import LAW_FEATURES, Outcome, Target, Verdict, answer, check_cell, laws_of, try_law
 from .examples import examples
 from .features import make
@@ -76,7 +76,7 @@ def check(
         validated(operation=operation)
     for backend in (*backends, *registry.required()):
         registry.demand(backend)
-    usable = tuple(name for name in registry.available() if not name.endswith(":ptx"))
+    usable = tuple(name for name in registry.available() if Backend(name).is_timed)
     chosen = tuple(dict.fromkeys(backends)) or usable
     rows = [
         (row, dtype)

@@ -60,7 +60,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import reference
-from ..problem.vocabulary import result_dtype
+from ..problem.vocabulary import Dtype
 
 Array = NDArray[Any]
 
@@ -79,7 +79,7 @@ CUTTING = ("eigh", "gram", "svd")
 
 def unit(dtype: str) -> float:
     """The rounding unit of the work done on this input dtype, and of the reference."""
-    return float(np.finfo(result_dtype(dtype)).eps) + float(np.finfo(np.float64).eps)
+    return float(np.finfo(Dtype(dtype).result).eps) + float(np.finfo(np.float64).eps)
 
 
 def for_weights(
@@ -243,11 +243,11 @@ def _product_error(n: int, d: int, dtype: str) -> float:
 def _continuity(spectrum: Array, n: int, dtype: str, p: float, name: str) -> Array:
     """What rounding errors of size q lambda_1, or q sigma_1, make of A^p in spectral norm."""
     d = spectrum.shape[-1]
-    svd, double = name == "svd", result_dtype(dtype) == "float64"
+    svd, double = name == "svd", Dtype(dtype).result == "float64"
     q = cut = CONSTANT * unit(dtype) * (sqrt(n) + sqrt(d))
     values, exponent = (np.sqrt(spectrum), 2 * p) if svd else (spectrum, p)
     largest = values[..., 0]
-    left_out = APPROXIMATION.get((name, result_dtype(dtype)), 0.0)
+    left_out = APPROXIMATION.get((name, Dtype(dtype).result), 0.0)
     if exponent >= 1:
         return (exponent * q + left_out) * largest**exponent
     # A thin SVD gives only min(n, d) vectors: the rest of the null space is exact.

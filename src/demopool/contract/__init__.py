@@ -5,6 +5,7 @@ there. The registry, the capability table and the support matrix are read by dem
 """
 
 from ..machine.system import usable_cores
+from ..problem import operations as signatures
 from ..problem.hashing import Hashes
 from ..problem.routes import ROUTES, Route
 from ..problem.vocabulary import DTYPES, State
@@ -31,5 +32,6 @@ __all__ = [
     "Route",
     "Specification",
     "State",
+    "signatures",
     "usable_cores",
 ]

@@ -6,27 +6,14 @@ An :class:`Implementation` holds the library's arrays and one kernel per (operat
 
 Kernels never validate and never read values back to the host: :mod:`demopool.pooling.operations`
 has checked shapes, dtypes, devices and parameters before it calls one. (A power by eigenvectors
-asks once whether its spectrum is good enough, after a solver that takes far longer.) Signatures:
-
-    weights(X, *, gamma, tau, iterations, order)   (..., n, d) -> (..., n)
-    pool(X, a, *, order)                           (..., n, d) -> (..., d, d); order 1: (..., d)
-    sketch(X, hashes)                              (..., n, d) -> (..., n, k)
-    pool_sketch(X, hashes, a)                      (..., n, d) -> (..., k)
-    power(X, *, p)                                 (..., n, d) -> (..., d, d)
-    matrix_power(A, *, p)                          (..., d, d) -> (..., d, d)
-    power_sketch(X, hashes, *, p)                  (..., n, d) -> (..., k)
-    normalize(v, *, axes, kind, overwrite)         any shape, unchanged
-
-``a`` is ``(..., n)``, or None for weights of 1.
+asks once whether its spectrum is good enough, after a solver that takes far longer.) Their
+signatures are the protocols of :mod:`demopool.problem.operations`, for people and type checkers.
 
 What every kernel must respect, and ``demopool check`` looks at: any leading axes, also empty ones;
 a result in the dtype of the features (float32 for half precision), on their device, in memory of
 its own; input left as it was, read-only and strided input too; weight 0 for a row of zeros; finite
 results for features scaled by 1e-12 and 1e12 (``implementations.shared.scaling`` has the law) and
 for rank-deficient ones. ``describe`` ends with ``normalize``, so a backend needs that one as well.
-
-``hashes`` is what :meth:`Implementation.prepare` returned. ``overwrite=True`` allows, but does not
-oblige, a kernel to write its result into ``v``.
 """
 
 from __future__ import annotations
@@ -47,6 +34,8 @@ CONTRACT_VERSION = 1
 """Raised when a backend written for an older contract would no longer work."""
 
 Kernel = Callable[..., Any]
+"""Of some operation, with its signature: a mapping cannot say which.
+``implementations.shared.table`` checks each where the mapping is made."""
 
 
 class ArrayFacts(NamedTuple):

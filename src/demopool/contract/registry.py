@@ -20,16 +20,12 @@ from typing import Any
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..problem.routes import ROUTES
-from ..problem.vocabulary import BACKENDS, State
+from ..problem.vocabulary import BACKENDS, PACKAGES, Backend, State
 from .interface import CONTRACT_VERSION, Capability, Implementation, Probe, Specification
 
 GROUP = "demopool.backends"
 REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
 """Comma-separated backends that must be usable here, so that a skip cannot hide a bad install."""
-
-_OWN = ("numpy_cpu", "numba_cpu", "torch_any", "cupy_cuda", "numba_cuda")
-"""Packages of ``demopool.implementations`` whose ``SPECIFICATION`` describes a library on some
-devices; importing one imports no library."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ def probe(backend: str) -> Probe:
         return Probe(listed.state, reason=listed.reason)
     try:
         with _printing_to_stderr:
-            return listed.specification.probe(backend.partition(":")[2])
+            return listed.specification.probe(Backend(backend).device)
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # a plug-in's sys.exit too
@@ -115,7 +111,7 @@ def implementation(backend: str) -> Implementation:
     under_way.add(backend)
     try:
         with _printing_to_stderr:
-            made = listed.specification.load(backend.partition(":")[2])
+            made = listed.specification.load(Backend(backend).device)
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
@@ -174,11 +170,11 @@ def _told(problem: BaseException) -> str:
 @cache
 def _entries() -> dict[str, Entry]:
     own: dict[str, Entry] = {}
-    for package in _OWN:
+    for package in PACKAGES:
         ours = importlib.import_module(f"demopool.implementations.{package}").SPECIFICATION
         own |= {f"{ours.library}:{device}": Entry(ours) for device in ours.devices}
     planned = Entry(None, "not written yet, planned for a later release")
-    entries = {backend: own.get(backend, planned) for backend in BACKENDS}
+    entries: dict[str, Entry] = {backend: own.get(backend, planned) for backend in BACKENDS}
     for point in entry_points(group=GROUP):
         for backend, listed in _plugin(point).items():
             if backend in entries:

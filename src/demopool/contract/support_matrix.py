@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from ..errors import InvalidInput
-from ..problem.vocabulary import BACKENDS, State
+from ..problem.vocabulary import BACKENDS, Dtype, State
 from . import capabilities, registry
 from .capabilities import Row
 
 BEGIN = "<!-- support matrix: made by `make matrix`, do not edit -->"
 END = "<!-- end of the support matrix -->"
-
-_SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
 
 def markdown_matrix() -> str:
@@ -41,7 +39,7 @@ def insert_matrix(text: str, matrix: str) -> str:
 
 def _cell(row: Row, reasons: list[str]) -> str:
     if row.state is State.OK:
-        text = " ".join(_SHORT[dtype] for dtype in row.dtypes)
+        text = " ".join(Dtype(dtype).short for dtype in row.dtypes)
         if not row.not_executed:
             return text
         return text + _note(f"not executed without a GPU: {row.not_executed}", reasons)

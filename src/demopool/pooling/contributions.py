@@ -13,7 +13,7 @@ import array_api_compat
 
 from ..contract.interface import ArrayFacts
 from ..errors import InvalidInput, Unsupported
-from ..problem.vocabulary import result_dtype
+from ..problem.vocabulary import Dtype
 from ..reference import Bounds
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def contributions(
             f"weights and are second order; got {p:g}."
         )
     xp = _namespace(ops, "contributions", X)
-    X, c = _in_range(xp, ops.implementation.cast(X, result_dtype(facts.dtype)), axes=2)
+    X, c = _in_range(xp, ops.implementation.cast(X, Dtype(facts.dtype).result), axes=2)
     if a is not None:
         a, most = _in_range(xp, a, axes=1)
     pooled = ops.pool(X, a, order=order) if p == 1.0 else ops.power(X, p=p, route=route)
@@ -69,7 +69,7 @@ def bounds(ops: Operations, X: Any, facts: ArrayFacts, *, p: float, route: str) 
         popoviciu=(highest - lowest) ** 2 / 4,
         radius=maximum**2 / 4,
     )
-    dtype = getattr(xp, result_dtype(facts.dtype))
+    dtype = getattr(xp, Dtype(facts.dtype).result)
     return Bounds._make(xp.astype(each, dtype) for each in found)
 
 

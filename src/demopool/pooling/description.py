@@ -14,8 +14,9 @@ from ..errors import InvalidInput, Unsupported
 from ..problem import routes
 from ..problem.cases import Case
 from ..problem.hashing import Hashes, hashes
+from ..problem.operations import OPERATIONS
 from ..problem.parameters import validated
-from ..problem.vocabulary import HALF_DTYPES, result_dtype
+from ..problem.vocabulary import Backend, Descriptor, Dtype
 from ..profiles import auto
 from .operations import Operations
 from .operations import backend as operations_of
@@ -64,15 +65,14 @@ def describe(
 
     Returns ``(..., D)``: D is d*d, row by row, or k when sketched, or d for order 1.
     """
-    descriptor, layout, order, check = validated(
-        descriptor=descriptor, layout=layout, order=order, check=check
-    )
+    kind: Descriptor = validated(descriptor=descriptor)
+    layout, order, check = validated(layout=layout, order=order, check=check)
     gamma, tau, iterations, p = validated(gamma=gamma, tau=tau, iterations=iterations, p=p)
     k, seed, dtype = validated(k=k, seed=seed, dtype=dtype)
     zero_rows, normalize = validated(zero_rows=zero_rows, normalize=normalize)
     backend, route = validated(backend=backend, route=route)
     chosen = routes.demand(descriptor, route)
-    if order == 1 and descriptor not in ("sum", "democratic"):
+    if order == 1 and not all(OPERATIONS[step].has_order for step in kind.operations):
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
 
     X, home = _array(X)
@@ -82,8 +82,8 @@ def describe(
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
         parameters |= {"gamma": gamma, "tau": tau}
         if dtype is not None:
-            parameters["dtype"] = result_dtype(dtype)  # what is worked in
-        backend, route = _picked(home, features, descriptor, backend, route, parameters)
+            parameters["dtype"] = dtype.result  # what is worked in
+        backend, route = _picked(home, features, kind, backend, route, parameters)
         chosen = routes.split(descriptor, route)
     ops = home if backend in ("auto", home.name) else operations_of(backend)
     if dtype is not None and not ops.supports("normalize", dtype=dtype):
@@ -91,21 +91,21 @@ def describe(
     if ops is not home:
         features = ops.asarray(home.to_numpy(features))
     facts = ops.inspect_features(features)
-    work = result_dtype(dtype or facts.dtype)
+    work = Dtype(dtype or facts.dtype).result
     if check and 0 not in facts.shape:
         magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
-        _check_values(magnitudes, zero_rows if descriptor.endswith("democratic") else "ignore")
+        _check_values(magnitudes, zero_rows if kind.method == "democratic" else "ignore")
         if normalize == "none":
             _check_range(magnitudes, facts.shape[-2:], work)
         else:
             features = _into_range(ops, features, magnitudes, work)
-        if descriptor.endswith("democratic") and gamma < 1 and iterations > 0:
+        if kind.method == "democratic" and gamma < 1 and iterations > 0:
             _check_faint(magnitudes, work, order)
     if dtype is not None:
         features = ops.implementation.cast(features, work)
 
     sketching: Hashes | None = None
-    if descriptor.startswith("sketched-"):
+    if kind.is_sketched:
         sketching = hashes(features.shape[-1], k, seed)
     weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
     v = _compute(ops, features, chosen, sketching, weighting, p, order)
@@ -119,7 +119,7 @@ def describe(
 def _picked(
     home: Operations,
     features: Any,
-    descriptor: str,
+    descriptor: Descriptor,
     backend: str,
     route: str,
     parameters: dict[str, Any],
@@ -129,13 +129,12 @@ def _picked(
     if facts is None or len(facts.shape) < 2 or 0 in facts.shape:
         return backend, route
     *batch, n, d = facts.shape
-    data = "host" if home.name.endswith(":cpu") else "device"
     sizes: dict[str, Any] = {
         "batch": prod(batch),
         "n": n,
         "d": d,
         "dtype": facts.dtype,
-        "data": data,
+        "data": Backend(home.name).data,
     }
     case = Case(descriptor=descriptor, **{**sizes, **parameters})
     if backend != "auto":
@@ -181,20 +180,9 @@ def _array(X: Any) -> tuple[Any, Operations]:
     return X, operations_of(owner)
 
 
-_KINDS = {
-    "numpy:cpu": "NumPy arrays",
-    "numba:cpu": "NumPy arrays",
-    "torch:cpu": "torch tensors on the CPU",
-    "torch:cuda": "torch tensors on a GPU",
-    "cupy:cuda": "CuPy arrays",
-    "numba:cuda": "Numba device arrays",
-}
-
-
 def _kinds() -> str:
     """The arrays that can be given here."""
-    kinds = [_KINDS.get(name, f"arrays of {name}") for name in registry.available()]
-    return ", ".join(dict.fromkeys(kinds))
+    return ", ".join(dict.fromkeys(Backend(name).arrays for name in registry.available()))
 
 
 def _not_taken(X: Any) -> str:
@@ -286,7 +274,7 @@ def _into_range(ops: Operations, X: Any, magnitudes: NDArray[Any], work: str) ->
     if (np.abs(exponents) <= SAFE_EXPONENT).all():
         return X
     # Before the change of dtype where that makes the range smaller, after it where larger.
-    if work != "float32" or ops.inspect_features(X).dtype in HALF_DTYPES:
+    if work != "float32" or Dtype(ops.inspect_features(X).dtype).is_half:
         X = ops.implementation.cast(X, work)
     limits = np.finfo(ops.inspect_features(X).dtype)
     factors = np.ldexp(1.0, -np.clip(exponents, limits.minexp, -limits.minexp))

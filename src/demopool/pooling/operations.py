@@ -22,7 +22,7 @@ from ..problem.cases import Case
 from ..problem.hashing import Hashes
 from ..problem.parameters import validated
 from ..problem.routes import Sizes
-from ..problem.vocabulary import DTYPES, result_dtype
+from ..problem.vocabulary import DTYPES, Dtype
 from ..profiles import auto, costs, estimates
 from ..reference import Bounds
 from . import contributions
@@ -266,9 +266,9 @@ class Operations:
                 f"a must have one weight per feature, shape {features.shape[:-1]}; "
                 f"got shape {facts.shape}."
             )
-        if facts.dtype != result_dtype(features.dtype):
+        if facts.dtype != Dtype(features.dtype).result:
             raise InvalidInput(
-                f"a must be {result_dtype(features.dtype)} for {features.dtype} features; "
+                f"a must be {Dtype(features.dtype).result} for {features.dtype} features; "
                 f"got {facts.dtype}."
             )
         if facts.device != features.device:

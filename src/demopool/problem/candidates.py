@@ -5,23 +5,27 @@ A subject is what candidates compete at: a descriptor from features to final nor
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ..errors import InvalidInput
 from . import routes
 from .cases import Case
-from .routes import STEPS
-from .vocabulary import BACKENDS, DESCRIPTORS, OPERATIONS
-
-TIMED_BACKENDS = tuple(name for name in BACKENDS if not name.endswith(":ptx"))
-"""PTX executed on the CPU proves results and has no time of its own."""
+from .operations import OPERATIONS
+from .vocabulary import DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
 
 
-class Candidate(NamedTuple):
+class _Pair(NamedTuple):
+    backend: Backend
+    route: str
+
+
+class Candidate(_Pair):
     """Written ``torch:cpu/dense+fft``."""
 
-    backend: str
-    route: str
+    __slots__ = ()
+
+    def __new__(cls, backend: str, route: str) -> Self:
+        return super().__new__(cls, Backend(backend), route)
 
     def __str__(self) -> str:
         return f"{self.backend}/{self.route}"
@@ -53,7 +57,8 @@ class Subject(NamedTuple):
         if self.kind == "operation":
             return {self.name: route}
         chosen = routes.split(self.name, route)
-        steps = {operation: chosen.get(operation, "direct") for operation in STEPS[self.name]}
+        operations = Descriptor(self.name).operations
+        steps = {operation: chosen.get(operation, "direct") for operation in operations}
         return {**steps, "normalize": "direct"}
 
     def candidates(self, backends: tuple[str, ...] = TIMED_BACKENDS) -> tuple[Candidate, ...]:
@@ -63,15 +68,14 @@ class Subject(NamedTuple):
     def output_shape(self, case: Case) -> tuple[int, ...]:
         """Of the result, batch included."""
         if self.kind == "descriptor":
-            return (case.batch, case.k if "sketch" in self.name else case.d**case.order)
-        last = {
-            "weights": (case.n,),
-            "sketch": (case.n, case.k),
-            "pool_sketch": (case.k,),
-            "power_sketch": (case.k,),
-            "normalize": (case.d**case.order,),
-        }
-        return (case.batch, *last.get(self.name, (case.d,) * case.order))
+            sketched = Descriptor(self.name).is_sketched
+            return (case.batch, case.k if sketched else case.d**case.order)
+        return (case.batch, *OPERATIONS[self.name].shape(case))
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the array arguments, in order."""
+        return ("X",) if self.kind == "descriptor" else OPERATIONS[self.name].arrays
 
 
 SUBJECTS = (

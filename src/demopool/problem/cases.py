@@ -6,19 +6,23 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import InvalidInput
+from .operations import Operation
 from .parameters import validated
+from .vocabulary import Descriptor, Dtype
+
+_DEMOCRATIC, _FLOAT32 = Descriptor("democratic"), Dtype("float32")
 
 
 @dataclass(frozen=True)
 class Case:
     """A descriptor of ``batch`` images of n features of dimension d, and where the data starts."""
 
-    descriptor: str = "democratic"
+    descriptor: Descriptor = _DEMOCRATIC
     batch: int = 1
     n: int = 784
     d: int = 512
     k: int = 8192
-    dtype: str = "float32"
+    dtype: Dtype = _FLOAT32
     order: int = 2
     gamma: float = 0.5
     tau: float = 0.5
@@ -31,6 +35,11 @@ class Case:
         for field in fields(self):
             value = validated(**{field.name: getattr(self, field.name)})
             object.__setattr__(self, field.name, value)
+
+    def parameters_of(self, *operations: Operation) -> dict[str, Any]:
+        """Those that a case has; how the last step normalises is not among them."""
+        names = dict.fromkeys(name for operation in operations for name in operation.parameters)
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
 
 NAMED: dict[str, dict[str, Any]] = {
@@ -69,6 +78,3 @@ def named(name: str, **changes: Any) -> Case:
     if name not in NAMED:
         raise InvalidInput(f"case must be one of {', '.join(NAMED)}; got {name!r}.")
     return Case(**{**NAMED[name], **changes})
-
-
-DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .cases import Case
-from .vocabulary import DTYPES, LAYOUTS
+from .vocabulary import DTYPES, LAYOUTS, Dtype
 
 IMAGES = 8
 """At most so many images of a file are timed at once, unless a batch is asked for."""
@@ -51,7 +51,7 @@ def read(
             "dtype you turn them into."
         )
     timed = batch or min(images, IMAGES)
-    case = Case(batch=timed, n=n, d=d, dtype=dtype or of_file)
+    case = Case(batch=timed, n=n, d=d, dtype=Dtype(dtype or of_file))
     sample = f"{images} images"
     if timed != images:
         sample += f", of which {timed} at a time are timed"

@@ -8,7 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidInput
-from .vocabulary import DESCRIPTORS, DTYPES, LAYOUTS, NORMALIZATIONS, OPERATIONS, ZERO_ROWS
+from .operations import OPERATIONS
+from .vocabulary import (
+    DESCRIPTORS,
+    DTYPES,
+    LAYOUTS,
+    NORMALIZATIONS,
+    ZERO_ROWS,
+    Backend,
+    Descriptor,
+    Dtype,
+)
 
 Rule = Callable[[str, Any], Any]
 
@@ -79,7 +89,7 @@ def _boolean(name: str, value: Any) -> bool:
     return value
 
 
-def _dtype(name: str, value: Any) -> str | None:
+def _dtype(name: str, value: Any) -> Dtype | None:
     """A name, or a library's own dtype object: ``"float32"``, ``np.float32``, ``torch.float32``."""
     if value is None:
         return None
@@ -87,7 +97,17 @@ def _dtype(name: str, value: Any) -> str | None:
     spelled = spelled.rpartition(".")[2]
     if spelled not in DTYPES:
         raise _wrong(name, "None or one of " + ", ".join(DTYPES), value)
-    return spelled
+    return Dtype(spelled)
+
+
+def _descriptor(name: str, value: Any) -> Descriptor:
+    if not isinstance(value, str) or value not in DESCRIPTORS:
+        raise _wrong(name, "one of " + ", ".join(DESCRIPTORS), value)
+    return Descriptor(value)
+
+
+def _backend(name: str, value: Any) -> Backend:
+    return Backend(_text(name, value))
 
 
 def _text(name: str, value: Any) -> str:
@@ -119,12 +139,12 @@ _RULES: dict[str, Rule] = {
     "zero_rows": _one_of(*ZERO_ROWS),
     "normalize": _one_of(*NORMALIZATIONS),
     "kind": _one_of(*NORMALIZATIONS),
-    "descriptor": _one_of(*DESCRIPTORS),
+    "descriptor": _descriptor,
     "check": _boolean,
     "overwrite": _boolean,
     "dtype": _dtype,
     "data": _one_of("host", "device"),
     "operation": _one_of(*OPERATIONS),
-    "backend": _text,
+    "backend": _backend,
     "route": _text,
 }

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..errors import InvalidInput, Unsupported
 from .parameters import validated
+from .vocabulary import Descriptor
 
 
 class Sizes(NamedTuple):
@@ -90,16 +91,6 @@ ROUTES: tuple[Route, ...] = (
 
 _BY_NAME = {(route.operation, route.name): route for route in ROUTES}
 
-STEPS: dict[str, tuple[str, ...]] = {
-    "sum": ("pool",),
-    "democratic": ("weights", "pool"),
-    "power": ("power",),
-    "sketched-sum": ("pool_sketch",),
-    "sketched-democratic": ("weights", "pool_sketch"),
-    "sketched-power": ("power_sketch",),
-}
-"""The operations of a descriptor in the order of work; ``normalize`` ends each."""
-
 
 def routes_of(operation: str) -> tuple[Route, ...]:
     """All routes of an operation."""
@@ -160,5 +151,5 @@ def join(descriptor: str, chosen: dict[str, str]) -> str:
 
 def _routed_steps(descriptor: str) -> tuple[str, ...]:
     """The steps that have a choice; plain pooling is named (``direct``) only when it is all."""
-    steps = STEPS[descriptor]
+    steps = Descriptor(descriptor).operations
     return tuple(step for step in steps if step != "pool") or steps

@@ -33,7 +33,8 @@ from ..machine.system import usual_threads
 from ..problem import routes
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
-from ..problem.vocabulary import State, Verdict
+from ..problem.parameters import validated
+from ..problem.vocabulary import Backend, Descriptor, State, Verdict
 from . import forks, store
 from .eligibility import limits_here
 from .learnt import Decided
@@ -123,8 +124,8 @@ def pick_route(backend: str, operation: str, **job: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _operation(backend: str, operation: str, **job: Any) -> tuple[Case, Subject]:
-    data = "host" if backend.endswith(":cpu") else "device"
-    case = Case(descriptor=DESCRIPTOR_OF[operation], data=data, **job)
+    data = Backend(backend).data
+    case = Case(descriptor=Descriptor(DESCRIPTOR_OF[operation]), data=data, **job)
     return case, Subject("operation", operation)
 
 
@@ -149,7 +150,13 @@ def explain(
     for size in batch:
         images *= size
     case = Case(
-        descriptor=descriptor, batch=max(images, 1), n=n, d=d, dtype=dtype, data=data, **parameters
+        validated(descriptor=descriptor),
+        max(images, 1),
+        n,
+        d,
+        dtype=validated(dtype=dtype),
+        data=data,
+        **parameters,
     )
     routes.demand(case.descriptor, route)
     if backend != "auto":

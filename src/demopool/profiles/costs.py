@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 from ..contract.capabilities import usable_routes
 from ..errors import InvalidInput
-from ..problem.cases import DTYPE_BYTES, Case
+from ..problem.cases import Case
 from ..problem.routes import Sizes, find
-from ..problem.vocabulary import result_dtype
+from ..problem.vocabulary import Backend, Dtype
 
 KINDS = ("product", "eigen", "svd", "inverse", "transform", "scatter", "matvec", "stream", "call")
 
@@ -119,30 +119,28 @@ def bytes_moved(operation: str, route: str, case: Case) -> float:
     """Bytes that element-wise work, mat-vecs and scatters read or write; products reuse theirs."""
     counts = work(operation, route, case).counts
     elements = sum(counts.get(kind, 0.0) for kind in ("matvec", "scatter", "stream"))
-    return case.batch * elements * DTYPE_BYTES[result_dtype(case.dtype)]
+    return case.batch * elements * case.dtype.result.bytes
 
 
 def peak_bytes(backend: str, operation: str, route: str, case: Case) -> int:
     """Predicted memory of one call beyond its input and output."""
     images = case.batch if _data(backend)["whole_batch"] else min(case.batch, 1)
-    size = DTYPE_BYTES[result_dtype(case.dtype)]
+    size = case.dtype.result.bytes
     return int(images * work(operation, route, case).held * size)
 
 
 def coefficients(backend: str, dtype: str) -> dict[str, float]:
     """Seconds per unit of each kind; a backend without its own takes those of its device."""
-    found: dict[str, float] = _data(backend)["seconds"][result_dtype(dtype)]
+    found: dict[str, float] = _data(backend)["seconds"][Dtype(dtype).result]
     return found
 
 
 def _data(backend: str) -> dict[str, Any]:
     everything = _stored()
-    entry: dict[str, Any] = everything.get(backend) or everything[_device_kind(backend)]
+    entry: dict[str, Any] = (
+        everything.get(backend) or everything["cuda" if Backend(backend).on_gpu else "cpu"]
+    )
     return entry
-
-
-def _device_kind(backend: str) -> str:
-    return "cuda" if backend.endswith(":cuda") else "cpu"
 
 
 @cache
@@ -211,8 +209,8 @@ def _eigh_of_a(c: Case) -> Work:
 
 def _root(name: str) -> Callable[[Case], Work]:
     def count(c: Case) -> Work:
-        products = ROOT_PRODUCTS[name][result_dtype(c.dtype)]
-        inverses = NEWTON_INVERSES[result_dtype(c.dtype)] if name == "newton" else 0
+        products = ROOT_PRODUCTS[name][c.dtype.result]
+        inverses = NEWTON_INVERSES[c.dtype.result] if name == "newton" else 0
         counts = {
             "product": products * float(c.d**3),
             "inverse": inverses * float(c.d**3),
@@ -313,7 +311,7 @@ def _transform(k: int) -> float:
 
 
 def _chunk(c: Case, elements: float) -> float:
-    return min(elements, CHUNK_BYTES / DTYPE_BYTES[result_dtype(c.dtype)])
+    return min(elements, CHUNK_BYTES / c.dtype.result.bytes)
 
 
 def cheapest(

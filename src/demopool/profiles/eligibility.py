@@ -15,9 +15,9 @@ from ..contract.capabilities import supports
 from ..measurement import memory
 from ..problem import routes
 from ..problem.candidates import Candidate, Subject
-from ..problem.cases import DTYPE_BYTES, Case
+from ..problem.cases import Case
 from ..problem.routes import Sizes
-from ..problem.vocabulary import State, result_dtype
+from ..problem.vocabulary import Backend, State
 from . import costs
 
 MEMORY_SHARE = 0.5
@@ -43,7 +43,7 @@ NO_LIMITS = Limits()
 
 def limits_here(backend: str, seconds: float | None = None) -> Limits:
     """The memory that is free where a backend works, the better part of it, and a time."""
-    on_gpu = backend.endswith(":cuda")
+    on_gpu = Backend(backend).on_gpu
     free = memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
     return Limits(seconds, None if free is None else MEMORY_SHARE * free)
 
@@ -60,7 +60,7 @@ def predicted_bytes(subject: Subject, candidate: Candidate, case: Case) -> float
     """Memory of one call by the cost model, input and output included."""
     steps = subject.steps(candidate.route)
     held = max(costs.peak_bytes(candidate.backend, op, route, case) for op, route in steps.items())
-    size = DTYPE_BYTES[result_dtype(case.dtype)]
+    size = case.dtype.result.bytes
     elements = case.batch * case.n * case.d + prod(subject.output_shape(case))
     return held + float(elements * size)
 

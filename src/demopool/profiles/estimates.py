@@ -7,7 +7,7 @@ from math import exp, log, log2
 from ..machine.system import usual_threads
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
-from ..problem.vocabulary import result_dtype
+from ..problem.vocabulary import Dtype
 from . import costs, store
 from .eligibility import predicted_bytes
 from .learnt import Profile, sizes
@@ -22,7 +22,7 @@ _DOUBT = 0.5
 def prices(backend: str, dtype: str, profile: Profile | None = None) -> dict[str, float]:
     """Coefficients fitted to this machine where there are some, else those shipped."""
     known = (profile or store.here()).coefficients
-    fitted = known.get(backend, {}).get(result_dtype(dtype))
+    fitted = known.get(backend, {}).get(Dtype(dtype).result)
     return fitted or costs.coefficients(backend, dtype)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..problem.candidates import Subject
-from ..problem.vocabulary import result_dtype
 from . import costs
 from .learnt import Decided
 
@@ -31,7 +30,7 @@ def fit(
     rows: dict[tuple[str, str], list[tuple[int, dict[str, float], float]]] = {}
     for answer in decided:
         subject = Subject("descriptor", answer.case.descriptor)
-        dtype = result_dtype(answer.case.dtype)
+        dtype: str = answer.case.dtype.result
         for m in answer.candidates:
             counts = costs.counts_of(m.backend, subject.steps(m.route), answer.case)
             rows.setdefault((m.backend, dtype), []).append((answer.threads, counts, m.seconds))

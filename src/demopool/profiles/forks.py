@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..contract import registry
-
-_SURVIVES = ("numpy:cpu", "numba:cpu")
+from ..problem.vocabulary import Backend
 
 loaded_before: frozenset[str] | None = None
 """In a forked process, the modules that were loaded before it was; else None."""
@@ -20,10 +18,9 @@ loaded_before: frozenset[str] | None = None
 
 def obstacle(backend: str) -> str:
     """Why an array should not be taken to a backend in this process; empty if it may be."""
-    if loaded_before is None or backend in _SURVIVES:
+    if loaded_before is None or Backend(backend).survives_fork:
         return ""
-    specification = registry.entry(backend).specification
-    library = specification.library if specification else backend.partition(":")[0]
+    library = Backend(backend).library
     if library not in loaded_before:
         return ""
     return f"this process was forked from one that had loaded {library}, which may hang then"

@@ -13,10 +13,11 @@ from typing import Any
 
 from ..problem.candidates import Candidate
 from ..problem.cases import Case
+from ..problem.operations import OPERATIONS, PARAMETERS
 from ..problem.vocabulary import State
 
-# What the time of a case does not depend on, or hardly.
-_IRRELEVANT = ("gamma", "tau", "p")
+# What the time of a case does not depend on, or hardly: gamma, tau and p.
+_IRRELEVANT = tuple(name for name in PARAMETERS if name not in ("iterations", "order"))
 
 SAME = ("descriptor", "dtype", "order", "data")
 """What cases must share to tell anything about each other's time."""
@@ -206,9 +207,9 @@ def identity(case: Case) -> tuple[Any, ...]:
 def sizes(case: Case) -> tuple[str, ...]:
     """The sizes that a case has: no sketch without a length, no iterations but of weights."""
     found = ["batch", "n", "d"]
-    if case.descriptor.startswith("sketched-"):
+    if case.descriptor.is_sketched:
         found.append("k")
-    if case.descriptor.endswith("democratic"):
+    if case.descriptor.method == "democratic":
         found.append("iterations")
     return tuple(found)
 
@@ -226,13 +227,12 @@ def _equal(case: Case, other: Case, name: str) -> bool:
 
 def parameters(case: Case) -> tuple[float, ...]:
     """Those of gamma, tau and p that the descriptor has: a result depends on them."""
-    if case.descriptor.endswith("democratic"):
-        return case.gamma, case.tau
-    return (case.p,) if case.descriptor.endswith("power") else ()
+    given = case.parameters_of(*(OPERATIONS[step] for step in case.descriptor.operations))
+    return tuple(value for name, value in given.items() if name in _IRRELEVANT)
 
 
 def _is_as_hard(case: Case, other: Case) -> bool:
     """Of one descriptor: small powers lose the most digits; gamma and tau have no such order."""
-    if case.descriptor.endswith("power"):
+    if case.descriptor.method == "power":
         return case.p <= other.p
     return parameters(case) == parameters(other)

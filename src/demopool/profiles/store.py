@@ -22,7 +22,7 @@ from ..errors import InvalidInput
 from ..machine import fingerprint, system
 from ..measurement.code_identity import code_key
 from ..problem.cases import Case
-from ..problem.vocabulary import State, Verdict
+from ..problem.vocabulary import Backend, State, Verdict
 from . import file_format
 from .fitting import fit
 from .learnt import Decided, Measured, Profile, Untimed, identity, parameters
@@ -136,7 +136,7 @@ def _untimed(choice: Choice) -> Iterator[Untimed]:
             continue
         if row.state is State.OUT_OF_MEMORY and row.reason.startswith("predicted"):
             continue  # no field of a row tells
-        on_gpu = row.backend.endswith(":cuda")
+        on_gpu = Backend(row.backend).on_gpu
         peak = row.peak_device_bytes if on_gpu else row.peak_host_bytes
         yield Untimed(
             row.backend,

@@ -73,7 +73,7 @@ def _limits(jobs: list[Job], key: str) -> dict[tuple[str, int, str], reasons.Lim
     wanted = dict.fromkeys(
         (job.choice.threads, job.choice.case.dtype) for job in jobs if job.fingerprint == key
     )
-    found = {}
+    found: dict[tuple[str, int, str], reasons.Limit] = {}
     for threads, dtype in list(wanted)[:MOST_REASONED]:
         limit = reasons.limit(threads, dtype)
         if limit is not None:

@@ -22,9 +22,9 @@ from ..contract import registry
 from ..errors import InvalidInput
 from ..machine import fingerprint, system
 from ..measurement import code_identity
-from ..problem.candidates import TIMED_BACKENDS, Candidate, Subject
+from ..problem.candidates import Candidate, Subject
 from ..problem.routes import Sizes, find
-from ..problem.vocabulary import State
+from ..problem.vocabulary import TIMED_BACKENDS, State
 from ..profiles.eligibility import predicted_bytes, predicted_seconds
 from ..trials import requests, samples
 from ..trials.samples import Sample
@@ -127,7 +127,9 @@ class ClaimRace(Race):
         save: Callable[[Sample], None],
         report: Report,
     ) -> None:
-        present = [name for name in TIMED_BACKENDS if registry.probe(name).state is State.OK]
+        present: list[str] = [
+            name for name in TIMED_BACKENDS if registry.probe(name).state is State.OK
+        ]
         self.sides = [
             [
                 replace(runner, case=side.case)

@@ -136,7 +136,7 @@ class Judged(NamedTuple):
 
 def name_of(sample: Sample) -> str:
     """Of an entrant: two descriptors may have the same routes."""
-    return f"{sample.case.descriptor} {sample.backend}/{sample.route}"
+    return f"{sample.case.descriptor} {Candidate(sample.backend, sample.route)}"
 
 
 def races(found: Iterable[Sample]) -> dict[str, dict[tuple[str, int], list[Sample]]]:

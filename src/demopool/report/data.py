@@ -18,6 +18,7 @@ from ..choosing.choice import Choice
 from ..common import places
 from ..errors import DemopoolError
 from ..problem import cases
+from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..problem.vocabulary import DESCRIPTORS
 from ..results import table
@@ -73,7 +74,7 @@ class Fact(NamedTuple):
 
     @property
     def candidate(self) -> str:
-        return f"{self.backend}/{self.route}"
+        return str(Candidate(self.backend, self.route))
 
 
 class Job(NamedTuple):

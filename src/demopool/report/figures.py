@@ -21,7 +21,7 @@ from ..choosing import crossover, rule
 from ..common.units import readable
 from ..errors import DemopoolError
 from ..problem.cases import Case
-from ..problem.vocabulary import DESCRIPTORS
+from ..problem.vocabulary import DESCRIPTORS, Descriptor
 from ..results import history
 from . import crossover_map, history_plot, pictures
 from .data import Fact, Gathered, Job, Origin, plain
@@ -179,7 +179,7 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
         case = widest[0].case
         others = {"n": "n", "d": "d", "batch": "images"}
         fixed = [f"{word} = {getattr(case, o)}" for o, word in others.items() if o != over]
-        if descriptor.startswith("sketched-"):
+        if Descriptor(descriptor).is_sketched:
             fixed.append(f"k = {case.k}")
         yield Figure(
             f"{descriptor}-{'' if measure == 'call_s' else 'memory-'}over-{over}",
@@ -321,7 +321,7 @@ def _at(group: Sequence[Fact], over: str) -> set[int]:
 def _fixed(case: Case, over: str) -> tuple[Any, ...]:
     """All that must be the same in a curve."""
     fields = asdict(case)
-    if not case.descriptor.startswith("sketched-"):
+    if not case.descriptor.is_sketched:
         del fields["k"]
     return tuple(value for name, value in fields.items() if name != over)
 
@@ -343,7 +343,7 @@ def _images(count: int) -> str:
 
 
 def _sizes(case: Case) -> str:
-    k = f", k={case.k}" if case.descriptor.startswith("sketched-") else ""
+    k = f", k={case.k}" if case.descriptor.is_sketched else ""
     return f"{case.descriptor} of {case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}"
 
 

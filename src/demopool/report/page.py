@@ -91,7 +91,7 @@ def render(
 
 
 def sizes(case: Case) -> str:
-    k = f", k={case.k}" if case.descriptor.startswith("sketched-") else ""
+    k = f", k={case.k}" if case.descriptor.is_sketched else ""
     on = "" if case.data == "host" else f", data on the {case.data}"
     return f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}{on}"
 

@@ -18,7 +18,7 @@ from ..errors import DemopoolError
 from ..measurement.worker import Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
-from ..problem.vocabulary import State, result_dtype
+from ..problem.vocabulary import Dtype, State
 from ..profiles import costs
 
 _SECONDS = 0.33
@@ -57,11 +57,11 @@ class Work(NamedTuple):
 def limit(threads: int, dtype: str) -> Limit | None:
     """Measured now, in a second, in a process with so many threads; None if it cannot be."""
     with Worker(threads) as worker:
-        answer = worker.ask(run_limits, result_dtype(dtype), timeout=60.0)
+        answer = worker.ask(run_limits, Dtype(dtype).result, timeout=60.0)
     if answer.state is not State.OK:
         return None
     flops, moved = answer.value
-    return Limit(flops, moved, threads, result_dtype(dtype))
+    return Limit(flops, moved, threads, Dtype(dtype).result)
 
 
 def run_limits(dtype: str) -> tuple[float, float]:

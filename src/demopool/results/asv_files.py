@@ -20,7 +20,8 @@ from typing import Any
 
 from ..common.files import read_text
 from ..errors import InvalidInput
-from ..problem.vocabulary import DESCRIPTORS, OPERATIONS
+from ..problem.operations import OPERATIONS
+from ..problem.vocabulary import DESCRIPTORS
 
 CONFIGURATION = "asv.conf.json"
 RESULT_VERSION = 2

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DemopoolError, InvalidInput
+from ..problem.candidates import Candidate
 from ..problem.cases import NAMED, Case
 from ..problem.vocabulary import State
 from ..trials import samples
@@ -253,7 +254,7 @@ def _from_sample(sample: samples.Sample) -> Row:
         "subject": sample.case.descriptor,
         "measure": sample.measure,
         "unit": next((u for end, u in _UNITS.items() if sample.measure.endswith(end)), None),
-        "candidate": f"{sample.backend}/{sample.route}",
+        "candidate": str(Candidate(sample.backend, sample.route)),
         "backend": sample.backend,
         "route": sample.route,
         "case": _case_name(sample.case),

@@ -2,7 +2,8 @@
 
 What a job does is what a user's call does: a descriptor is ``describe`` with everything it checks
 by default, an operation is the operation on the backend's own arrays. The package that is measured
-is an argument, because the benchmarks measure other commits than the one they belong to.
+is an argument, because the benchmarks measure other commits than the one they belong to; those may
+know plain strings only.
 """
 
 from __future__ import annotations
@@ -17,30 +18,13 @@ from numpy.typing import NDArray
 from ..contract.device import Device, Host
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
-from ..problem.vocabulary import result_dtype
+from ..problem.operations import OPERATIONS
+from ..problem.vocabulary import Descriptor
 
 VERSION = "1"
 """Raised when what is run changes its meaning: times from before are then dropped, not compared."""
 
 Array = NDArray[Any]
-
-# The array arguments of an operation, in its order; every other one takes X alone.
-_ARGUMENTS = {
-    "pool": ("X", "a"),
-    "sketch": ("X", "hashes"),
-    "pool_sketch": ("X", "hashes", "a"),
-    "matrix_power": ("A",),
-    "power_sketch": ("X", "hashes"),
-    "normalize": ("v",),
-}
-_PARAMETERS = {
-    "weights": ("gamma", "tau", "iterations", "order"),
-    "pool": ("order",),
-    "power": ("p",),
-    "matrix_power": ("p",),
-    "power_sketch": ("p",),
-}
-_ROUTED = ("weights", "pool_sketch", "power", "matrix_power", "power_sketch")
 
 
 @dataclass(frozen=True)
@@ -68,22 +52,22 @@ def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) ->
 
         def describe(X: Any) -> Any:
             chosen = {"backend": candidate.backend, "route": candidate.route}
-            return package.describe(X, subject.name, **chosen, **options)
+            return package.describe(X, str(subject.name), **chosen, **options)
 
         # describe itself takes a NumPy array to the backend and its descriptor back.
         return Job(lambda: describe(X), lambda: describe(host["X"]), ops.to_numpy, _device(ops))
 
-    if subject.name in _ROUTED:
+    if OPERATIONS[subject.name].is_routed:
         options["route"] = candidate.route
     operation = getattr(ops, subject.name)
     ready: dict[str, Any] = {}
-    if "hashes" in arguments(subject):
+    if "hashes" in subject.arrays:
         ready["hashes"] = ops.prepare(package.hashes(case.d, case.k))
     moved = {name: ops.asarray(array) for name, array in host.items()}
 
     def run(arrays: dict[str, Any]) -> Any:
         given = {**arrays, **ready}
-        return operation(*(given[name] for name in arguments(subject)), **options)
+        return operation(*(given[name] for name in subject.arrays), **options)
 
     def run_from_host() -> Array:
         return np.asarray(ops.to_numpy(run({name: ops.asarray(a) for name, a in host.items()})))
@@ -105,7 +89,7 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
     def run() -> Any:
         X.grad = None
         y = package.describe(
-            X, subject.name, backend=candidate.backend, route=candidate.route, **options
+            X, str(subject.name), backend=candidate.backend, route=candidate.route, **options
         )
         y.backward(direction)
         return X.grad
@@ -126,12 +110,12 @@ def inputs(subject: Subject, case: Case) -> dict[str, Array]:
     zero = ~X.any(axis=-1)
     # Half is added because the least of noises is zero in half precision.
     X[zero] = np.abs(noise[zero]) + np.float32(0.5)
-    names = arguments(subject)
+    names = subject.arrays
     arrays: dict[str, Array] = {}
     if "X" in names:
         arrays["X"] = X
     if "a" in names:
-        arrays["a"] = rng.uniform(0.5, 1.5, shape[:-1]).astype(result_dtype(case.dtype))
+        arrays["a"] = rng.uniform(0.5, 1.5, shape[:-1]).astype(case.dtype.result)
     if "A" in names or "v" in names:
         A = np.swapaxes(X, -1, -2) @ X
         if "A" in names:
@@ -139,13 +123,6 @@ def inputs(subject: Subject, case: Case) -> dict[str, Array]:
         else:
             arrays["v"] = A.reshape(case.batch, -1) if case.order == 2 else X.sum(axis=-2)
     return arrays
-
-
-def arguments(subject: Subject) -> tuple[str, ...]:
-    """Names of the array arguments, in order."""
-    if subject.kind == "descriptor":
-        return ("X",)
-    return _ARGUMENTS.get(subject.name, ("X",))
 
 
 def judged_images(array: Array) -> Array:
@@ -159,12 +136,12 @@ def expected(reference: Any, package: Any, subject: Subject, case: Case) -> Arra
     options = _options(subject, case)
     if subject.kind == "descriptor":
         options.pop("k", None)
-        hashes = package.hashes(case.d, case.k) if "sketch" in subject.name else None
+        hashes = package.hashes(case.d, case.k) if Descriptor(subject.name).is_sketched else None
         return np.asarray(reference.describe(host["X"], subject.name, hashes=hashes, **options))
     given: dict[str, Any] = dict(host)
-    if "hashes" in arguments(subject):
+    if "hashes" in subject.arrays:
         given["hashes"] = package.hashes(case.d, case.k)
-    names = arguments(subject)
+    names = subject.arrays
     return np.asarray(getattr(reference, subject.name)(*(given[name] for name in names), **options))
 
 
@@ -185,9 +162,8 @@ def _device(ops: Any) -> Device:
 
 def _options(subject: Subject, case: Case) -> dict[str, Any]:
     if subject.kind == "descriptor":
-        names: tuple[str, ...] = ("gamma", "tau", "iterations", "p", "order", "k")
+        given = {**case.parameters_of(*OPERATIONS.values()), "k": case.k}
     else:
-        names = _PARAMETERS.get(subject.name, ())
+        given = case.parameters_of(OPERATIONS[subject.name])
     # Only what is not the default, which an older version may not have a name for.
-    usual = Case()
-    return {n: getattr(case, n) for n in names if getattr(case, n) != getattr(usual, n)}
+    return {name: value for name, value in given.items() if value != getattr(Case(), name)}

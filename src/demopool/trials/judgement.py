@@ -21,6 +21,7 @@ from ..conformance import tolerance
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.hashing import hashes
+from ..problem.operations import OPERATIONS
 from . import jobs
 
 # What the reference does in about a second: multiply-adds of products, of an eigendecomposition.
@@ -45,7 +46,7 @@ def twin(case: Case, effort: float = 1.0) -> Case:
     ``effort`` is about the seconds the reference may take.
     """
     n, d = case.n, case.d
-    powers = case.descriptor.endswith("power")
+    powers = case.descriptor.method == "power"
     tall = n >= d  # some routes exist for one kind only, so a twin is of the same
     while n * n * d > effort * _PRODUCTS and n > 1:
         n = (n + 1) // 2
@@ -61,7 +62,7 @@ def judge(package: Any, candidate: Candidate, case: Case, effort: float = 1.0) -
     X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
     options = _options(case)
     by: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "k": case.k}
-    found = np.asarray(package.describe(X, case.descriptor, **by, **options))
+    found = np.asarray(package.describe(X, str(case.descriptor), **by, **options))
     expected = _expected(case)
     if not np.isfinite(found).all() or found.shape != expected.shape:
         return Judgement(float("inf"), 0.0, case)
@@ -73,22 +74,20 @@ def judge(package: Any, candidate: Candidate, case: Case, effort: float = 1.0) -
 
 
 def _options(case: Case) -> dict[str, Any]:
-    options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau, "p": case.p}
-    return options | {"iterations": case.iterations, "order": case.order, "normalize": "none"}
+    return {**case.parameters_of(*OPERATIONS.values()), "normalize": "none"}
 
 
 @lru_cache(maxsize=1)
 def _expected(case: Case) -> NDArray[Any]:
     """One answer of the reference judges all candidates of a case."""
     X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
-    sketched = case.descriptor.startswith("sketched-")
-    hashing = hashes(case.d, case.k) if sketched else None
+    hashing = hashes(case.d, case.k) if case.descriptor.is_sketched else None
     return reference.describe(X, case.descriptor, hashes=hashing, **_options(case))
 
 
 def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> Any:
     n, d, dtype = case.n, case.d, case.dtype
-    if case.descriptor.endswith("power"):
+    if case.descriptor.method == "power":
         spectrum = reference.spectrum(X)
         if case.descriptor == "power":
             matrices = expected.reshape(-1, d, d)
@@ -97,12 +96,11 @@ def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) ->
             spectrum, n, expected, case.k, dtype, p=case.p, route=route
         )
     a, of_weights = None, np.zeros(1)
-    if case.descriptor.endswith("democratic"):
-        options: dict[str, Any] = {"gamma": case.gamma, "tau": case.tau}
-        options |= {"iterations": case.iterations, "order": case.order}
+    if case.descriptor.method == "democratic":
+        options = case.parameters_of(OPERATIONS["weights"])
         a = reference.weights(X, **options)
         of_weights = tolerance.for_weights(X, dtype, **options)
-    if not case.descriptor.startswith("sketched-"):
+    if not case.descriptor.is_sketched:
         shaped = expected if case.order == 1 else expected.reshape(-1, d, d)
         return tolerance.for_pool(X, a, shaped, dtype, order=case.order, of_weights=of_weights)
     # An error of the weights enters as a share of the energy, which is spread over the bins.
