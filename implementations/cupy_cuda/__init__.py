@@ -11,7 +11,6 @@ from importlib.metadata import distributions
 from typing import Any
 
 from demopool.contract import (
-    ROUTES,
     Capability,
     Implementation,
     Probe,
@@ -19,6 +18,7 @@ from demopool.contract import (
     Specification,
     State,
     probing,
+    routes_for,
 )
 
 _FLOATS = ("float32", "float64")
@@ -89,7 +89,7 @@ SPECIFICATION = Specification(
     library="cupy",
     devices=("cuda", "ptx"),
     probe=_probe,
-    capabilities=tuple(_capability(route) for route in ROUTES),
+    capabilities=tuple(_capability(route) for route in routes_for("cupy")),
     load=_load,
     recognise=_recognise,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.contract import ROUTES, Capability, Implementation, Probe, Specification, probing
+from demopool.contract import Capability, Implementation, Probe, Specification, probing, routes_for
 
 _FLOATS = ("float32", "float64")
 
@@ -16,7 +16,7 @@ _CAPABILITIES = tuple(
         route.orders,
         _FLOATS if route.operation == "matrix_power" else ("float16", *_FLOATS),
     )
-    for route in ROUTES
+    for route in routes_for("numba")
 )
 
 

@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 from demopool.contract import (
-    ROUTES,
     Capability,
     Implementation,
     Probe,
     Route,
     Specification,
     probing,
+    routes_for,
 )
 
 _INSTALL = {
@@ -73,7 +73,7 @@ SPECIFICATION = Specification(
     library="numba",
     devices=("cuda", "ptx"),
     probe=_probe,
-    capabilities=tuple(_capability(route) for route in ROUTES),
+    capabilities=tuple(_capability(route) for route in routes_for("numba")),
     load=_load,
     recognise=_recognise,
 )

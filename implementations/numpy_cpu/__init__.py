@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from demopool.contract import ROUTES, Capability, Implementation, Probe, Specification, probing
+from demopool.contract import Capability, Implementation, Probe, Specification, probing, routes_for
 
 _FLOATS = ("float32", "float64")
 
@@ -18,7 +18,7 @@ def _dtypes(operation: str) -> tuple[str, ...]:
 
 _CAPABILITIES = tuple(
     Capability(route.operation, route.name, route.orders, _dtypes(route.operation))
-    for route in ROUTES
+    for route in routes_for("numpy")
 )
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from demopool.contract import (
     DTYPES,
-    ROUTES,
     Capability,
     Implementation,
     Probe,
     Specification,
     State,
     probing,
+    routes_for,
 )
 
 _FLOATS = ("float32", "float64")
@@ -26,7 +26,7 @@ def _dtypes(operation: str) -> tuple[str, ...]:
 
 _CAPABILITIES = tuple(
     Capability(route.operation, route.name, route.orders, _dtypes(route.operation))
-    for route in ROUTES
+    for route in routes_for("torch")
 )
 
 

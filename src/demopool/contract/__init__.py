@@ -7,7 +7,7 @@ there. The registry, the capability table and the support matrix are read by dem
 from ..machine.system import usable_cores
 from ..problem import operations as signatures
 from ..problem.hashing import Hashes
-from ..problem.routes import ROUTES, Route
+from ..problem.routes import ROUTES, Route, routes_for
 from ..problem.vocabulary import DTYPES, State
 from .interface import (
     CONTRACT_VERSION,
@@ -32,6 +32,7 @@ __all__ = [
     "Route",
     "Specification",
     "State",
+    "routes_for",
     "signatures",
     "usable_cores",
 ]

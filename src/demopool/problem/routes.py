@@ -52,23 +52,41 @@ FULL_RANK_ROOT = Domain("p = 1/2, n >= d", lambda s: _other_powers(s) or _singul
 
 @dataclass(frozen=True)
 class Route:
-    """One way to compute an operation. ``by_name_only``: kept as a baseline, never picked."""
+    """One way to compute an operation.
+
+    by_name_only   kept as a baseline, never picked
+    libraries      those of our backends that have it so far; all of them if none is named
+    """
 
     operation: str
     name: str
     orders: tuple[int, ...] = (2,)
     domain: Domain = EVERYWHERE
     by_name_only: bool = False
+    libraries: tuple[str, ...] = ()
 
 
-_POWERS_OF_A = (
-    ("eigh", EVERYWHERE, False),
-    ("newton", FULL_RANK_ROOT, True),
-    ("newton-schulz", SQUARE_ROOT, False),
-    ("polar", SQUARE_ROOT, False),
+class _Power(NamedTuple):
+    """A way to a matrix power. ``is_factored``: by eigenvectors, which can be sketched alone."""
+
+    name: str
+    domain: Domain = EVERYWHERE
+    is_factored: bool = False
+    by_name_only: bool = False
+    libraries: tuple[str, ...] = ()
+
+    def route(self, operation: str, ending: str = "") -> Route:
+        everywhere = (self.domain, self.by_name_only, self.libraries)
+        return Route(operation, self.name + ending, (2,), *everywhere)
+
+
+_OF_A = (
+    _Power("eigh", is_factored=True),
+    _Power("newton", FULL_RANK_ROOT, by_name_only=True),
+    _Power("newton-schulz", SQUARE_ROOT),
+    _Power("polar", SQUARE_ROOT),
 )
-_POWERS_OF_X = (*_POWERS_OF_A, ("gram", EVERYWHERE, False), ("svd", EVERYWHERE, False))
-_FACTORED = ("eigh", "gram", "svd")
+_OF_X = (*_OF_A, _Power("gram", is_factored=True), _Power("svd", is_factored=True))
 
 ROUTES: tuple[Route, ...] = (
     Route("weights", "dense", orders=(1, 2)),
@@ -78,14 +96,11 @@ ROUTES: tuple[Route, ...] = (
     Route("sketch", "fft"),
     Route("pool_sketch", "fft"),
     Route("pool_sketch", "moment"),
-    *(Route("power", name, (2,), domain, rare) for name, domain, rare in _POWERS_OF_X),
-    *(Route("matrix_power", name, (2,), domain, rare) for name, domain, rare in _POWERS_OF_A),
+    *(power.route("power") for power in _OF_X),
+    *(power.route("matrix_power") for power in _OF_A),
     # The eigenvectors are sketched one by one (fft), or A^p is formed and scattered (moment).
-    *(Route("power_sketch", f"{name}+fft") for name in _FACTORED),
-    *(
-        Route("power_sketch", f"{name}+moment", (2,), domain, rare)
-        for name, domain, rare in _POWERS_OF_X
-    ),
+    *(power.route("power_sketch", "+fft") for power in _OF_X if power.is_factored),
+    *(power.route("power_sketch", "+moment") for power in _OF_X),
     Route("normalize", "direct", orders=(1, 2)),
 )
 
@@ -97,6 +112,11 @@ def routes_of(operation: str) -> tuple[Route, ...]:
     return tuple(route for route in ROUTES if route.operation == operation)
 
 
+def routes_for(library: str) -> tuple[Route, ...]:
+    """Those that our backends of a library have, or have a reason not to have."""
+    return tuple(route for route in ROUTES if library in (route.libraries or (library,)))
+
+
 def find(operation: str, name: str) -> Route | str:
     """The route, or why this operation cannot have it; a name nobody knows is invalid input."""
     route = _BY_NAME.get((operation, name))
@@ -105,7 +125,7 @@ def find(operation: str, name: str) -> Route | str:
     own = ", ".join(route.name for route in routes_of(operation))
     if any(route.name == name for route in ROUTES):
         reason = f"{name} is not a route of {operation}"
-        if operation == "matrix_power" and name in ("gram", "svd"):
+        if operation == "matrix_power" and ("power", name) in _BY_NAME:
             reason = f"{name} needs the features X, not A"
         return f"{reason}; its routes are {own}"
     raise InvalidInput(f"route must be auto or one of {own} for {operation}; got {name!r}.")
