@@ -52,7 +52,7 @@ class TorchImplementation(Implementation):
                 "a tensor that requires grad cannot leave torch without losing its gradient; "
                 "detach() it first."
             )
-        found = array.float() if array.dtype == torch.bfloat16 else array
+        found = array.float() if array.dtype in tensors.NOT_IN_NUMPY else array
         return np.asarray(found.cpu().numpy())
 
     def cast(self, array: Tensor, dtype: str) -> Tensor:

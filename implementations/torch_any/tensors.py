@@ -15,8 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from demopool.contract import DTYPES
+
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
-HALF = (torch.float16, torch.bfloat16)
+HALF = tuple(getattr(torch, dtype) for dtype in DTYPES if dtype.is_half)
+NOT_IN_NUMPY = tuple(getattr(torch, dtype) for dtype in DTYPES if not dtype.in_numpy)
 
 # Rows of a symmetric product that are made at once, each up to the diagonal: half the work of a
 # general product, less the cost of mirroring it.

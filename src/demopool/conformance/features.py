@@ -48,12 +48,11 @@ def representable(array: Array, dtype: str) -> Array:
     kind = Dtype(dtype)
     if kind.in_numpy:
         return array.astype(dtype)
-    # To nearest, ties to even, in the bits of float32, whose exponents such a dtype shares.
-    dropped = 23 - kind.significand
-    bits = array.astype(np.float32).view(np.uint32)
-    odd = (bits >> np.uint32(dropped)) & np.uint32(1)
-    rounded = bits + np.uint32(2 ** (dropped - 1) - 1) + odd
-    return (rounded & np.uint32(2**32 - 2**dropped)).view(np.float32)
+    # Ties go to even. Below its least exponent a dtype has one distance between numbers.
+    wide = array.astype(np.float32).astype(np.float64)
+    exponents = np.maximum(np.frexp(wide)[1] - 1, kind.least_exponent)
+    distance = np.ldexp(1.0, exponents - kind.significand)
+    return (np.round(wide / distance) * distance).astype(np.float32)
 
 
 @cache

@@ -161,23 +161,29 @@ class Dtype(_Word):
     @property
     def in_numpy(self) -> bool:
         """Arrays of others travel as float32 that holds their values."""
-        return _DTYPES[self].significand is None
+        return _DTYPES[self].significand == 0
 
     @property
     def significand(self) -> int:
-        """Bits of the mantissa after the point, of a dtype that NumPy lacks."""
-        return _DTYPES[self].significand or 0
+        """Bits after the point, of a dtype that NumPy lacks."""
+        return _DTYPES[self].significand
+
+    @property
+    def least_exponent(self) -> int:
+        """Of its normal numbers, of a dtype that NumPy lacks."""
+        return _DTYPES[self].least_exponent
 
 
 class _Format(NamedTuple):
     bytes: int
     short: str
-    significand: int | None = None
+    significand: int = 0
+    least_exponent: int = 0
 
 
 _DTYPES = {
     "float16": _Format(2, "f16"),
-    "bfloat16": _Format(2, "bf16", significand=7),
+    "bfloat16": _Format(2, "bf16", significand=7, least_exponent=-126),
     "float32": _Format(4, "f32"),
     "float64": _Format(8, "f64"),
 }
