@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from benchmarks.profiles import Slice, slices
+from demopool.trials.measures import MEASURES, Where
 
 from .bench import config_with, planned, run, usable_backends
 
@@ -58,8 +59,11 @@ def problems(frame: Any, every: Slice) -> list[str]:
     }
     usable = usable_backends()
     for benchmark, backend in sorted({(b, c.partition("/")[0]) for b, c, _ in every.cells}):
-        on_device = "peak_device" not in benchmark or backend.endswith(":cuda")
-        expected = on_device and (backend == "baseline" or backend in usable)
+        measure = MEASURES.get(benchmark.rpartition(".track_")[2])
+        devices = measure is not None and measure.where is Where.DEVICES
+        expected = (not devices or backend.endswith(":cuda")) and (
+            backend == "baseline" or backend in usable
+        )
         if expected and (benchmark, backend) not in numbers:
             told.append(f"{benchmark} gave no number on {backend}")
     return told

@@ -60,7 +60,7 @@ def answer(
     )
     others = [row for row in rows if row not in competing]
     best, why = _recommended(competing, standing, state)
-    told = [*warnings, *(f"{r.name}: {r.remark}." for r in race.fit if r.remark)]
+    told = [*warnings, *(f"{r.name}: {r.warning}." for r in race.fit if r.warning)]
     if race.rounds:
         told += disturbances(race.rounds, standing, interrupted)
     said = Said(race, standing, state, doubt, undecided, restricted, max_memory, interrupted)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..common.units import readable
 from ..problem.vocabulary import State, Verdict
+from ..trials.measures import ONCE, Where
 from .rule import BUSY_CORES
 
 if TYPE_CHECKING:
@@ -25,11 +26,7 @@ _COLUMNS = {
     "x best": 1,
     "95 %": 3,
     "rounds": 7,
-    "first call": 5,
-    "with transfer": 9,
-    "host": 4,
-    "device": 6,
-    "error": 8,
+    **{measure.heading: measure.rank for measure in ONCE.values()},
     "verdict": 0,
 }
 _LEFT = ("candidate", "verdict")
@@ -102,7 +99,7 @@ def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterato
     cells = [_cells(row, best) for row in rows]
     empty = {n for n in _COLUMNS if all(row[n] in ("", "-") for row in cells)}
     if not sizes_of_devices:
-        empty |= {"device", "with transfer"}
+        empty |= {m.heading for m in ONCE.values() if m.where is not Where.EVERYWHERE}
     names = [n for n in _COLUMNS if n not in empty]
     widths = {n: max(len(n), *(len(row[n]) for row in cells)) for n in names}
     shown: set[str] = set()
@@ -145,10 +142,6 @@ def _cells(row: Row, best: float | None) -> dict[str, str]:
         "x best": ratio,
         "95 %": interval,
         "rounds": str(row.rounds),
-        "first call": readable(row.first_call_s, "time"),
-        "with transfer": readable(row.with_transfer_s, "time"),
-        "host": readable(row.peak_host_bytes, "memory"),
-        "device": readable(row.peak_device_bytes, "memory"),
-        "error": readable(row.error, "error"),
+        **{m.heading: readable(getattr(row, m.name), m.quantity) for m in ONCE.values()},
         "verdict": str(row.verdict or Verdict.UNKNOWN),
     }

@@ -26,6 +26,7 @@ from ..profiles.eligibility import (
 )
 from ..profiles.eligibility import too_much as too_much_for
 from ..trials import requests
+from ..trials.measures import ONCE, Where
 from .budget import QUALIFYING, SOON
 from .racing import Race
 from .runners import Runner
@@ -36,6 +37,9 @@ GIVEN_UP, GIVEN_UP_SECONDS = 12.0, 2.0
 _REFERENCE_SECONDS = 1.0
 _EFFORT_OF_BUDGET = 0.05
 """The reference may take about a second for a check, or this share of a small budget."""
+
+_CHECKED = ("first_call_s", "error")
+"""Measured while a candidate is checked; the others of ``ONCE`` come after it."""
 
 
 def runners(
@@ -161,30 +165,29 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
 
 def _missing(race: Race, runner: Runner) -> list[str]:
     """What is measured once, apart from the first call and the error."""
-    wanted = ["peak_host_bytes"]
-    if not runner.candidate.backend.endswith(":cpu"):
-        wanted.append("peak_device_bytes")
-        if race.case.data == "device":
-            wanted.append("with_transfer_s")  # else it is what the race times
-    return [measure for measure in wanted if measure not in runner.once]
+    on_host = runner.candidate.backend.endswith(":cpu")
+    wanted = {Where.EVERYWHERE} if on_host else {Where.EVERYWHERE, Where.DEVICES}
+    if not on_host and race.case.data == "device":
+        wanted.add(Where.TRANSFERS)  # else it is what the race times
+    known = {*_CHECKED, *runner.once}
+    return [m.name for m in ONCE.values() if m.where in wanted and m.name not in known]
 
 
 def _measure_once(race: Race, runner: Runner) -> None:
     """Memory, and transfers where the race leaves them out; what does not fit is not measured."""
     for measure in _missing(race, runner):
         call = runner.once.get("call_s", runner.predicted)
-        calls = 5 if measure == "with_transfer_s" else 1
+        calls = 5 if ONCE[measure].where is Where.TRANSFERS else 1
         if calls * call > _left(race):
             continue
         race.report(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
-        options = {} if measure == "with_transfer_s" else {"warm": race.is_warm(runner)}
-        answer = race.ask(runner, requests.ONCE[measure], **options)
-        value = answer.value
-        if isinstance(value, requests.Remarked):
-            value, runner.remark = value
-        if answer.state is State.OK and value is not None:
-            race.keep(runner, measure, value)
+        answer = race.ask(runner, requests.run_measure, measure=measure, warm=race.is_warm(runner))
+        if answer.state is State.OK:
+            found = answer.value
+            if found.value is not None:
+                runner.warning = found.warning or runner.warning
+                race.keep(runner, measure, found.value, reason=found.warning)
         elif answer.state is State.TIMEOUT:
             runner.fail(State.OK, "")  # it was checked and can race; only this is not known
-        elif answer.state is not State.OK:
+        else:
             return

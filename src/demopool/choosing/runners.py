@@ -40,9 +40,7 @@ _WORDS: dict[Callable[..., Any], str] = {
     requests.run_first_call: "its first call",
     requests.run_judgement: "its check against the reference",
     requests.run_turn: "its turn in the race",
-    requests.run_with_transfer: "its call with transfers",
-    requests.run_peak_host: "its call whose memory was measured",
-    requests.run_peak_device: "its call whose memory was measured",
+    requests.run_measure: "measuring its {measure}",
 }
 
 
@@ -67,7 +65,7 @@ class Runner:
     reason: str = ""
     identity: dict[str, Any] = field(default_factory=dict)
     once: dict[str, float] = field(default_factory=dict)
-    remark: str = ""
+    warning: str = ""
     aside: bool = False
     needs: float = 0.0
     case: Case | None = None
@@ -147,8 +145,7 @@ class Asking:
     def keep(self, runner: Runner, measure: str, value: float, **extra: Any) -> None:
         if "round" not in extra:
             runner.once[measure] = value
-        reason = runner.remark if measure == "with_transfer_s" else ""
-        self._put(runner, measure=measure, value=value, reason=reason, **extra)
+        self._put(runner, measure=measure, value=value, **extra)
 
     def keep_failure(self, runner: Runner) -> None:
         """So that it is not found out again as long as nothing changes."""
@@ -213,20 +210,21 @@ class Asking:
         self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]
     ) -> Answer:
         case = runner.case or self.case
+        words = _WORDS[function].format(**options)
         answer = self._workers.of(runner.process).ask(
             function,
             Subject("descriptor", case.descriptor),
             runner.candidate,
             case,
             timeout=timeout,
-            words=_WORDS[function],
+            words=words,
             **options,
         )
         if answer.state is State.OK and function in _CALLS:
             self._warm[runner.name] = self._workers.of(runner.process).pid
         if answer.state is State.TIMEOUT:
-            after = f"given up after {readable(timeout, 'time')}: {_WORDS[function]}"
-            runner.fail(answer.state, f"{after} had not ended")
+            after = f"given up after {readable(timeout, 'time')}"
+            runner.fail(answer.state, f"{after}: {words} had not ended")
         elif answer.state is not State.OK:
             runner.fail(answer.state, answer.reason)
             if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):

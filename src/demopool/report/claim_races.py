@@ -93,7 +93,7 @@ def race(
         if claim.measure == "lowest_s":
             running.take_turns()
         else:
-            running.weigh()
+            running.weigh(claim)
     return found
 
 
@@ -172,10 +172,10 @@ class ClaimRace(Race):
             if any(m.lowest[r.name] < (1 + 4 / count) * m.lowest[best] for m in self.rounds)
         ]
 
-    def weigh(self) -> None:
+    def weigh(self, claim: Claim) -> None:
         """The memory of a call, a few times; the first is from the qualification."""
         for runner in self.racing:
             for number in range(2, claims.READINGS + 1):
-                answer = self.ask(runner, requests.run_peak_host, warm=True)
-                if answer.state is State.OK and answer.value is not None:
-                    self.keep(runner, "peak_host_bytes", answer.value, round=number)
+                answer = self.ask(runner, requests.run_measure, measure=claim.measure, warm=True)
+                if answer.state is State.OK and answer.value.value is not None:
+                    self.keep(runner, claim.measure, answer.value.value, round=number)

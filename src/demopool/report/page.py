@@ -17,6 +17,7 @@ from ..contract import capabilities, registry
 from ..machine import fingerprint
 from ..problem.cases import Case
 from ..profiles.store import Decided, Profile
+from ..trials.measures import ONCE
 from .claims import Judged
 from .data import Gathered, Job
 from .figures import Figure
@@ -234,21 +235,24 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
     choice = job.choice
     foreign = "" if job.fingerprint == key else f", on {job.origin.machine}"
     threads = f"{choice.threads} thread{'s' * (choice.threads > 1)}"
+    timed = [row for row in choice.rows if row.median_s is not None]
+    measured = [m for m in ONCE.values() if any(getattr(row, m.name) is not None for row in timed)]
     rows: list[Sequence[Cell | str]] = [
         (
             str(row.candidate),
             Cell(time_of(row), row.median_s),
             Cell(ratio(row), row.ratio),
             str(row.rounds),
-            Cell(readable(row.first_call_s, "time"), row.first_call_s),
-            Cell(readable(row.peak_host_bytes, "memory"), row.peak_host_bytes),
-            Cell(readable(row.error, "error"), row.error),
+            *(
+                Cell(readable(getattr(row, m.name), m.quantity), getattr(row, m.name))
+                for m in measured
+            ),
             str(row.verdict or row.state),
         )
-        for row in choice.rows
-        if row.median_s is not None
+        for row in timed
     ]
-    headings = ("candidate", "median (95 %)", "x best (95 %)", "rounds", "first call", "memory")
+    headings = ["candidate", "median (95 %)", "x best (95 %)", "rounds"]
+    headings += [m.heading for m in measured]
     rounds = f"{choice.rounds} round{'s' * (choice.rounds != 1)}"
     when = f"{job.measured_at[:10]}{foreign}"
     facts = f"{rounds}, {threads}; others used: {load(job)}; {when}."
@@ -261,7 +265,7 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
         paragraph(facts, "note"),
         bullets(choice.warnings, "warnings"),
         f"<details><summary>all {len(rows)} candidates</summary>",
-        table((*headings, "error", "verdict"), rows, numbers=(3, 4, 5, 6)),
+        table([*headings, "verdict"], rows, numbers=range(3, len(headings))),
         "</details></section>",
     ]
     return "".join(parts)

@@ -17,6 +17,7 @@ from ..errors import DemopoolError, InvalidInput
 from ..problem.cases import NAMED, Case
 from ..problem.vocabulary import State
 from ..trials import samples
+from ..trials.measures import UNITS, quantity
 from . import asv_files
 
 COLUMNS = {
@@ -57,7 +58,6 @@ _LONGEST = 10_000
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
 """pandas counts nanoseconds from the first, up to a little more than the second."""
 
-_UNITS = {"_s": "seconds", "_bytes": "bytes", "error": "relative error"}
 _NOT_TRIED = (State.UNAVAILABLE, State.UNSUPPORTED)
 
 Row = dict[str, Any]
@@ -252,7 +252,7 @@ def _from_sample(sample: samples.Sample) -> Row:
         "kind": "descriptor",
         "subject": sample.case.descriptor,
         "measure": sample.measure,
-        "unit": next((u for end, u in _UNITS.items() if sample.measure.endswith(end)), None),
+        "unit": UNITS.get(quantity(sample.measure)),
         "candidate": f"{sample.backend}/{sample.route}",
         "backend": sample.backend,
         "route": sample.route,
