@@ -55,13 +55,8 @@ def measured(cache: Path) -> Path:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """The report of the same, once."""
-    folder = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(places.VARIABLE, str(folder / "cache"))
-        patch.chdir(folder)
-        store.forget()
-        stored_races.sweep(folder / "cache")
-        yield build(folder / "out")
+    with stored_races.built(tmp_path_factory.mktemp("report")) as made:
+        yield made
 
 
 class Text(HTMLParser):
@@ -167,6 +162,7 @@ def test_a_candidate_that_failed_in_the_middle_is_not_in_the_answer() -> None:
     broke = replace(
         died[-1],
         backend="torch:cpu",
+        phase="once",
         round=0,
         value=None,
         state=State.ERROR,
@@ -190,7 +186,7 @@ def test_a_close_winner_counts_only_if_new_processes_confirmed_it() -> None:
     rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", rounds=30))
     (race,) = sessions.rebuilt(rows)
     assert race.choice.state is Verdict.UNKNOWN
-    again = [replace(s, round=-s.round) for s in rows if 1 <= s.round <= 16]
+    again = [replace(s, phase="confirming") for s in rows if 1 <= s.round <= 16]
     (race,) = sessions.rebuilt([*rows, *again])
     assert race.choice.state is Verdict.FASTEST
 

@@ -45,13 +45,13 @@ def main() -> int:
 def problems(frame: Any, every: Slice) -> list[str]:
     """What has neither a number nor a reason that is meant, and classes without any number."""
     rows = {(r.benchmark, r.candidate, r.case): r for r in frame.itertuples()}
-    told = []
+    found = []
     for cell in sorted(every.cells):
         row = rows.get(cell)
         state = row.state if row is not None else "absent from the results"
         meant = state == "skipped" and row.candidate_state in MEANT and row.reason
         if state != "ok" and not meant:
-            told.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
+            found.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
     numbers = {
         (benchmark, candidate.partition("/")[0])
         for (benchmark, candidate, _), row in rows.items()
@@ -65,8 +65,8 @@ def problems(frame: Any, every: Slice) -> list[str]:
             backend == "baseline" or backend in usable
         )
         if expected and (benchmark, backend) not in numbers:
-            told.append(f"{benchmark} gave no number on {backend}")
-    return told
+            found.append(f"{benchmark} gave no number on {backend}")
+    return found
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """An answer as plain text: the sentence, the table, what was not timed, and how it was measured.
 
 The same on a terminal, through a pipe and for ``print(choice)``. The table takes the columns that
-fit, the most telling first, and cuts nothing off.
+fit, the most important first, and cuts nothing off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..trials.measures import ONCE, Where
 from .rule import BUSY_CORES
 
 if TYPE_CHECKING:
-    from .choice import Choice, Row
+    from .choice import Choice, Ranked
 
 WIDTH = 80
 _GAP = "  "
@@ -77,23 +77,23 @@ def _how(choice: Choice) -> str:
     seconds = f"{choice.seconds:.0f} s in all"
     if choice.setup_s >= 1:
         seconds += f", {choice.setup_s:.0f} s of them to set up libraries"
-    told = [_count(choice.rounds, "round"), _count(choice.threads, "thread"), seconds]
+    parts = [_count(choice.rounds, "round"), _count(choice.threads, "thread"), seconds]
     if choice.others_cores > BUSY_CORES:
-        told.append(f"others used {choice.others_cores:.1f} cores")
+        parts.append(f"others used {choice.others_cores:.1f} cores")
     if choice.reused:
-        told.append("from stored measurements")
-    return f"{', '.join(told)}."
+        parts.append("from stored measurements")
+    return f"{', '.join(parts)}."
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _has_devices(rows: Sequence[Row]) -> bool:
+def _has_devices(rows: Sequence[Ranked]) -> bool:
     return any(not row.backend.endswith(":cpu") for row in rows)
 
 
-def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterator[str]:
+def table(rows: Sequence[Ranked], width: int, *, sizes_of_devices: bool) -> Iterator[str]:
     """As many columns as fit; the candidate and its verdict in any case, folded if they must be."""
     best = min((row.median_s for row in rows if row.ratio == 1 and row.median_s), default=None)
     cells = [_cells(row, best) for row in rows]
@@ -125,7 +125,7 @@ def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterato
         yield line([row[name] for name in chosen])
 
 
-def _cells(row: Row, best: float | None) -> dict[str, str]:
+def _cells(row: Ranked, best: float | None) -> dict[str, str]:
     ratio, interval = "-", "-"
     if row.ratio is not None:
         ratio, interval = f"{row.ratio:.2f}", ""

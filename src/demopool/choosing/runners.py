@@ -30,7 +30,7 @@ QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23"}
 SETUP_SECONDS = 60.0
 """For a library to load and compile, before it is given up."""
 
-Report = Callable[[float, str], None]
+ProgressCallback = Callable[[float, str], None]
 """Seconds of the budget so far, and a few words about what is being done."""
 
 # What was asked for, in the words of a reason.
@@ -86,7 +86,7 @@ class Runner:
 
     @property
     def bound(self) -> float | None:
-        """A call was seen to take so long, or longer; None if nothing of the kind is known."""
+        """A call took at least this long; None if no such call is known."""
         return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
 
     def fail(self, state: State, reason: str) -> None:
@@ -129,26 +129,26 @@ class Asking:
         budget: Budget,
         *,
         save: Callable[[Sample], None] = lambda sample: None,
-        report: Report = lambda seconds, what: None,
+        progress: ProgressCallback = lambda seconds, what: None,
     ) -> None:
         self.case, self.budget = case, budget
         self.session = uuid.uuid4().hex[:12]
         self._workers = workers
-        self._save, self._report = save, report
+        self._save, self._progress = save, progress
         self._ready: dict[str, int | None] = {}
         self._warm: dict[str, int | None] = {}
         self._stuck: dict[str, str] = {}
 
-    def report(self, what: str) -> None:
-        self._report(self.budget.spent, what)
+    def progress(self, what: str) -> None:
+        self._progress(self.budget.spent, what)
 
     def keep(self, runner: Runner, measure: str, value: float, **extra: Any) -> None:
-        if "round" not in extra:
+        if "phase" not in extra:
             runner.once[measure] = value
         self._put(runner, measure=measure, value=value, **extra)
 
     def keep_failure(self, runner: Runner) -> None:
-        """So that it is not found out again as long as nothing changes."""
+        """Store it, so that it is not tried again as long as nothing changes."""
         self._put(runner, measure="call_s", value=None, state=runner.state, reason=runner.reason)
 
     def _put(self, runner: Runner, **values: Any) -> None:
@@ -180,7 +180,7 @@ class Asking:
         )
 
     def is_warm(self, runner: Runner) -> bool:
-        """Whether it has made a call in the present process."""
+        """Whether it has made a call in its present process."""
         pid = self._workers.of(runner.process).pid
         return pid is not None and self._warm.get(runner.name) == pid
 
@@ -193,7 +193,7 @@ class Asking:
             runner.fail(State.TIMEOUT, self._stuck[runner.process])
             return False
         with self.budget.setting_up():
-            self.report(f"setting up {runner.name}")
+            self.progress(f"setting up {runner.name}")
             threads = {"threads": self._workers.threads}
             answer = self._ask(runner, requests.run_loading, SETUP_SECONDS, threads)
         if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long

@@ -107,9 +107,9 @@ def of_job(job: Job) -> Iterator[Figure]:
             if row.low_s is not None and value <= end:
                 shown = [[value - low], [min(high, end) - value]]
                 axes.errorbar(value, y, xerr=shown, color=INK, lw=1, capsize=2.5)
-            told = readable(row.median_s, "time") + (" »" if value > end else "")
+            label = readable(row.median_s, "time") + (" »" if value > end else "")
             beside = {"xytext": (4, 0), "textcoords": "offset points", "annotation_clip": False}
-            axes.annotate(told, (min(high, end), y), va="center", fontsize=8, **beside)
+            axes.annotate(label, (min(high, end), y), va="center", fontsize=8, **beside)
         axes.set_yticks(range(len(rows)), [str(row.candidate) for row in rows], fontsize=8)
         axes.invert_yaxis()
         axes.set(xlabel=unit, xlim=(0, end))
@@ -172,8 +172,8 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
                 style = {"lw": 1.3, "ms": 4, "elinewidth": 1, "capsize": 2}
                 axes.errorbar(x, y, yerr=np.maximum(whiskers, 0.0), **look.line, **style)
                 slope = fitted_slope(x, y)
-                told = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
-                legend.append((look, f"{candidate}{told}"))
+                fitted = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
+                legend.append((look, f"{candidate}{fitted}"))
             axes.set(xlabel=over, ylabel=_UNITS[measure])
             _logarithmic(axes)
         case = widest[0].case
@@ -352,8 +352,8 @@ def _origin(origin: Origin) -> str:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    told = readable(seconds, "time").rpartition(" ")[2]
-    return {"s": (1.0, "seconds"), "ms": (1e3, "milliseconds")}.get(told, (1e6, "microseconds"))
+    unit = readable(seconds, "time").rpartition(" ")[2]
+    return {"s": (1.0, "seconds"), "ms": (1e3, "milliseconds")}.get(unit, (1e6, "microseconds"))
 
 
 def _panel(height: float = HEIGHT) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files as resources
 from typing import Any
 
-from ..choosing.choice import Choice, Row
+from ..choosing.choice import Choice, Ranked
 from ..common.units import readable
 from ..contract import capabilities, registry
 from ..machine import fingerprint
@@ -106,11 +106,11 @@ def span(low: float | None, middle: float | None, high: float | None) -> str:
     return f"{readable(middle, 'time')} ({readable(low, 'time')} to {readable(high, 'time')})"
 
 
-def time_of(row: Row) -> str:
+def time_of(row: Ranked) -> str:
     return span(row.low_s, row.median_s, row.high_s)
 
 
-def ratio(row: Row | None) -> str:
+def ratio(row: Ranked | None) -> str:
     """To the best, as ``choose`` prints it, with its interval."""
     if row is None or row.ratio is None:
         return "-"
@@ -119,7 +119,7 @@ def ratio(row: Row | None) -> str:
     return f"{row.ratio:.2f}x ({row.ratio_low:.2f} to {row.ratio_high:.2f})"
 
 
-def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
+def best_and_next(choice: Choice) -> tuple[Ranked | None, Ranked | None]:
     """The recommended row, and the one of the others with the lowest ratio."""
     timed = [row for row in choice.rows if row.median_s is not None]
     own = next((r for r in timed if (r.backend, r.route) == (choice.backend, choice.route)), None)
@@ -222,8 +222,8 @@ def _jobs(
         return
     yield '<h2 id="jobs">Every job</h2>'
     if limits:
-        told = "; ".join(map(str, limits))
-        yield paragraph(f"The limit is what this machine reached just now: {told}.", "note")
+        reached = "; ".join(map(str, limits))
+        yield paragraph(f"The limit is what this machine reached just now: {reached}.", "note")
     cards = [_card(job, why, bars, key) for job, why, bars in jobs]
     yield f'<div class="grid">{"".join(cards[:OPEN_JOBS])}</div>'
     if cards[OPEN_JOBS:]:
@@ -304,8 +304,8 @@ def _support() -> Iterable[str]:
     yield table(("backend", "here", "device, or why not"), rows, sortable=False)
     lines: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in capabilities.table(names):
-        told = " ".join(row.dtypes) if row.state == "ok" else row.reason
-        lines.setdefault((row.operation, row.route, str(row.order)), {})[row.backend] = told
+        cell = " ".join(row.dtypes) if row.state == "ok" else row.reason
+        lines.setdefault((row.operation, row.route, str(row.order)), {})[row.backend] = cell
     yield "<details><summary>Every operation and route, with the reason for every hole</summary>"
     cells = [(*key, *(of.get(name, "-") for name in names)) for key, of in lines.items()]
     yield table(("operation", "route", "order", *names), cells)
@@ -328,7 +328,7 @@ def _fingerprint(facts: dict[str, Any], key: str) -> Iterable[str]:
     ]
     held = memory["limit_bytes"] or memory["total_bytes"]
     blas = [f"{b['name']} {b['version']} ({b['package'] or 'system'})" for b in facts["blas"]]
-    told = {
+    shown = {
         "key": key,
         "processor": cpu["name"],
         "cores": f"{cpu['usable_cores']} usable, {cpu['physical_cores'] or '?'} physical",
@@ -345,7 +345,7 @@ def _fingerprint(facts: dict[str, Any], key: str) -> Iterable[str]:
     }
     cells = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>"
-        for name, text in told.items()
+        for name, text in shown.items()
         if text
     )
     yield f'<table class="facts">{cells}</table>'
