@@ -5,6 +5,9 @@ from __future__ import annotations
 # The least time shown in a unit, the seconds of one, its name.
 _TIMES = ((3600.0, 3600.0, "h"), (1000.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
 
+AXES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
+"""On an axis: what a value is multiplied by, and the unit it has then; others stay as they are."""
+
 
 def readable(value: float | None, quantity: str) -> str:
     """A ``time``, ``memory``, ``error`` or ``other`` quantity, in about three digits."""

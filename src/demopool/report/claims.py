@@ -70,6 +70,13 @@ def _side(descriptor: str, case: str, routes: tuple[str, ...] = ()) -> Side:
 
 _VGG, _RESNET = "vgg-b1", "resnet-b1"
 
+
+def _less_memory(key: str, text: str, *, than: str, limit: float, reading: str) -> Claim:
+    """Of the sketch of ResNet features, than of another descriptor."""
+    sides = (_side("sketched-democratic", _RESNET), _side(than, _RESNET))
+    return Claim(key, text, *sides, "peak_host_bytes", limit, reading)
+
+
 CLAIMS = (
     Claim(
         "newton",
@@ -88,21 +95,17 @@ CLAIMS = (
         limit=1 + rule.MARGIN,
         reading=f"by {rule.MARGIN:.0%} or more",
     ),
-    Claim(
+    _less_memory(
         "sketch-memory",
         "A sketch needs far less memory than the full descriptor (ResNet, k = 8192)",
-        _side("sketched-democratic", _RESNET),
-        _side("democratic", _RESNET),
-        measure="peak_host_bytes",
+        than="democratic",
         limit=2.0,
         reading="less than half, to make it",
     ),
-    Claim(
+    _less_memory(
         "power-memory",
         "Sketching needs two orders of magnitude less memory than the matrix power (ResNet)",
-        _side("sketched-democratic", _RESNET),
-        _side("power", _RESNET),
-        measure="peak_host_bytes",
+        than="power",
         limit=100.0,
         reading="100 times less, to make it",
     ),

@@ -112,13 +112,16 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
     found = Gathered()
     found.frame = _table(paths, found.notes)
     found.notes += map(plain, found.frame.attrs["unreadable"])
-    found.facts += _of_asv(found.frame)
+    try:
+        found.facts += _of_asv(found.frame)
+    except _BROKEN as problem:
+        found.notes.append(plain(f"asv's results were set aside: {problem}"))
     rows = table.samples_in(found.frame)
-    sized = [s for s in rows if min(s.case.batch, s.case.n, s.case.d, s.case.k) > 0]
-    if len(sized) < len(rows):
-        found.notes.append(f"{len(rows) - len(sized)} samples of empty cases were set aside.")
-    found.claimed = [s for s in sized if s.session.startswith(claims.SESSION)]
-    rest = [s for s in sized if not s.session.startswith(claims.SESSION)]
+    filled = [s for s in rows if s.case.batch]
+    if len(filled) < len(rows):
+        found.notes.append(f"{len(rows) - len(filled)} samples of no images were set aside.")
+    found.claimed = [s for s in filled if s.session.startswith(claims.SESSION)]
+    rest = [s for s in filled if not s.session.startswith(claims.SESSION)]
     found.begun = {(s.fingerprint, s.threads, s.case) for s in rest}
     # This machine's come first, in tables and pictures.
     found.jobs = sorted(_jobs(rest), key=lambda job: job.fingerprint != here)
@@ -159,8 +162,7 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
         if not _is_possible(row.measure, row.value):
             continue
         case = cases.named(row.case, descriptor=row.subject)
-        threads = None if row.threads is None or row.threads != row.threads else row.threads
-        threads = int(threads) if isinstance(threads, int) else None
+        threads = int(row.threads) if isinstance(row.threads, int) else None
         source = plain(f"asv, commit {str(row.commit)[:8]}")
         origin = Origin(plain(str(row.machine))[:40], threads, source)
         low, high = (
