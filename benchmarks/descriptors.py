@@ -1,8 +1,27 @@
-"""Every descriptor: time on all cases, the tracked values on the network cases."""
+"""Every descriptor: time on all cases, tracked measures on the network cases."""
 
-from .harness import vocabulary
-from .suite import suite
+from .suite import Descriptor as _Descriptor
 
-for _name in vocabulary.DESCRIPTORS:
-    _made = suite("descriptor", _name, __name__)
-    globals()[_made.__name__] = _made
+
+class Sum(_Descriptor, of="sum"):
+    """Sum pooling."""
+
+
+class Democratic(_Descriptor, of="democratic"):
+    """Democratic pooling."""
+
+
+class Power(_Descriptor, of="power"):
+    """The matrix power of sum pooling."""
+
+
+class SketchedSum(_Descriptor, of="sketched-sum"):
+    """Sum pooling of sketched features."""
+
+
+class SketchedDemocratic(_Descriptor, of="sketched-democratic"):
+    """Democratic pooling of sketched features."""
+
+
+class SketchedPower(_Descriptor, of="sketched-power"):
+    """The matrix power, sketched."""

@@ -17,7 +17,7 @@ from itertools import product
 from typing import NamedTuple
 
 from . import descriptors, gradients, operations
-from .harness import cases, vocabulary
+from .harness import cases, measures, vocabulary
 from .suite import BASELINE
 
 _SINGLE = ("vgg-b1", "resnet-b1")
@@ -36,8 +36,13 @@ class Part(NamedTuple):
     device: str = ""
 
 
-_HOST_VALUES = ("track_first_call_s", "track_peak_host_bytes", "track_error")
-_ALL_VALUES = (*_HOST_VALUES, "track_with_transfer_s")
+def _tracked(*where: str) -> tuple[str, ...]:
+    return tuple(f"track_{m.name}" for m in measures.ONCE.values() if m.where in where)
+
+
+_HOST_VALUES = _tracked("everywhere")
+_ALL_VALUES = _tracked("everywhere", "transfers")
+_DEVICE_VALUES = _tracked("devices")
 _TIMES = ("time_call", "time_forward_backward")
 
 PROFILES: dict[str, tuple[Part, ...]] = {
@@ -45,13 +50,13 @@ PROFILES: dict[str, tuple[Part, ...]] = {
         Part("descriptors", ("time_call",), ("vgg-b1",)),
         Part("descriptors", ("time_call",), ("resnet-b1",), _QUICK_ROUTE),
         Part("descriptors", _HOST_VALUES, ("vgg-b1",)),
-        Part("descriptors", ("track_peak_device_bytes",), ("vgg-b1",), device="cuda"),
+        Part("descriptors", _DEVICE_VALUES, ("vgg-b1",), device="cuda"),
         Part("gradients", ("time_forward_backward",), ("vgg-b1",)),
     ),
     "regular": (
         Part("descriptors", ("time_call",), tuple(cases.NAMED)),
         Part("descriptors", _ALL_VALUES, _SINGLE),
-        Part("descriptors", ("track_peak_device_bytes",), _SINGLE, device="cuda"),
+        Part("descriptors", _DEVICE_VALUES, _SINGLE, device="cuda"),
         Part("operations", ("time_call",), cases.NETWORKS),
         Part("operations", ("track_error",), _SINGLE),
         Part("gradients", ("time_forward_backward",), cases.NETWORKS),
@@ -61,7 +66,7 @@ PROFILES: dict[str, tuple[Part, ...]] = {
         for module in ("descriptors", "operations", "gradients")
         for part in (
             Part(module, (*_TIMES, *_ALL_VALUES), tuple(cases.NAMED)),
-            Part(module, ("track_peak_device_bytes",), tuple(cases.NAMED), device="cuda"),
+            Part(module, _DEVICE_VALUES, tuple(cases.NAMED), device="cuda"),
         )
     ),
     # What CI runs once, so that no class can rot: every class on its smallest case.
@@ -70,7 +75,7 @@ PROFILES: dict[str, tuple[Part, ...]] = {
         Part("operations", ("time_call",), ("n49-d64",)),
         Part("descriptors", _ALL_VALUES, ("vgg-b1",), "(?:plain|direct|dense|svd|moment)"),
         Part("operations", _ALL_VALUES, ("vgg-b1",), "(?:plain|direct|dense)"),
-        Part("descriptors", ("track_peak_device_bytes",), ("vgg-b1",), "(?:direct|dense)"),
+        Part("descriptors", _DEVICE_VALUES, ("vgg-b1",), "(?:direct|dense)"),
         Part("gradients", ("time_forward_backward",), ("n49-d64",)),
     ),
 }

@@ -1,4 +1,4 @@
-"""What every benchmark class is made of: parameters, preparation, one timing, five tracked values.
+"""What every benchmark class is made of: parameters, preparation, one timing, tracked measures.
 
 Parameters are the same whatever is installed and whatever profile runs: ``candidate`` and ``case``.
 What cannot run here raises NotImplementedError, which asv shows as n/a, and the reason goes into
@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,11 @@ from .harness import (
     ROOT,
     candidates,
     cases,
-    clock,
     device,
     eligibility,
     hashing,
     jobs,
-    memory,
+    measures,
     reference,
     vocabulary,
 )
@@ -58,11 +56,10 @@ _LIKE = {
 """The route whose predicted time, three times over, is that of the baseline."""
 
 
-class _Suite:
-    """One subject. Subclasses are made by :func:`suite`; asv reads their attributes."""
+class Suite:
+    """One subject. Its classes are :class:`Descriptor` and the like; asv reads their attributes."""
 
     subject: Any
-    prepare: Any = staticmethod(jobs.prepare)
     job: Any
     param_names = ("candidate", "case")
     version = jobs.VERSION
@@ -75,6 +72,8 @@ class _Suite:
     repeat = (3, 100, 0.5)
     min_run_count = 3
 
+    prepare: Any = staticmethod(jobs.prepare)
+
     def setup(self, candidate: str, case: str) -> None:
         def work() -> Any:
             return _job(self.subject, candidate, case, self.prepare)
@@ -82,35 +81,54 @@ class _Suite:
         self.job = _noted(self, None, candidate, case, work)
 
 
-def suite(kind: str, subject: str, module: str) -> type:
-    """The class that asv finds for one descriptor or operation."""
-    about = candidates.Subject(kind, subject)
-    every = tuple(str(c) for c in (BASELINE, *about.candidates()))
-    made = _class(about, module)
-    made.time_call = _timed("time_call", (every, tuple(cases.NAMED)))
-    for measure, (unit, value) in TRACKED.items():
-        setattr(made, f"track_{measure}", _track(measure, unit, value, (every, cases.NETWORKS)))
-    return made
+class _Call(Suite):
+    """A call, timed on all cases, and the measures that are tracked, on the network cases."""
+
+    kind: str
+
+    def __init_subclass__(cls, of: str | None = None) -> None:
+        if of is None:
+            return
+        cls.subject = candidates.Subject(cls.kind, of)
+        every = tuple(str(c) for c in (BASELINE, *cls.subject.candidates()))
+        _add(cls, _timed("time_call", (every, tuple(cases.NAMED))))
+        for measure in measures.ONCE.values():
+            _add(cls, _tracked(measure, (every, cases.NETWORKS)))
 
 
-def gradient_suite(descriptor: str, module: str) -> type:
-    """Forward and backward, for the one library here whose tensors carry gradients."""
-    about = candidates.Subject("descriptor", descriptor)
-    backends = tuple(b for b in vocabulary.TIMED_BACKENDS if b.library == "torch")
-    every = tuple(str(c) for c in about.candidates(backends))
-    made = _class(about, module)
-    made.prepare = staticmethod(jobs.prepare_gradient)
-    made.time_forward_backward = _timed("time_forward_backward", (every, tuple(cases.NAMED)))
-    return made
+class Descriptor(_Call):
+    """``of`` one descriptor: ``describe`` from features to the normalised descriptor."""
+
+    kind = "descriptor"
 
 
-def _class(subject: Any, module: str) -> Any:
-    name = "".join(word.capitalize() for word in subject.name.replace("_", "-").split("-"))
-    return type(name, (_Suite,), {"__module__": module, "subject": subject})
+class Operation(_Call):
+    """``of`` one operation, on the backend's own arrays."""
+
+    kind = "operation"
+
+
+class Gradient(Suite):
+    """Forward and backward ``of`` a descriptor, for the library here whose tensors have gradients.
+
+    Its classes have no baseline.
+    """
+
+    prepare = staticmethod(jobs.prepare_gradient)
+
+    def __init_subclass__(cls, of: str) -> None:
+        cls.subject = candidates.Subject("descriptor", of)
+        backends = tuple(b for b in vocabulary.TIMED_BACKENDS if b.library == "torch")
+        every = tuple(str(c) for c in cls.subject.candidates(backends))
+        _add(cls, _timed("time_forward_backward", (every, tuple(cases.NAMED))))
+
+
+def _add(cls: type, method: Callable[..., Any]) -> None:
+    setattr(cls, method.__name__, method)
 
 
 def _timed(name: str, params: tuple[Any, Any]) -> Callable[..., None]:
-    def timed(self: _Suite, candidate: str, case: str) -> None:
+    def timed(self: Suite, candidate: str, case: str) -> None:
         try:
             self.job.run()
             self.job.device.synchronize()
@@ -123,54 +141,25 @@ def _timed(name: str, params: tuple[Any, Any]) -> Callable[..., None]:
     return timed
 
 
-def _track(measure: str, unit: str, value: Callable[..., float], params: Any) -> Callable[..., Any]:
-    def track(self: _Suite, candidate: str, case: str) -> float:
-        return _noted(self, f"track_{measure}", candidate, case, lambda: value(self, case))
+def _tracked(measure: Any, params: tuple[Any, Any]) -> Callable[..., float]:
+    name = f"track_{measure.name}"
 
-    track.__name__ = f"track_{measure}"
-    track.unit = unit
+    def track(self: Suite, candidate: str, case: str) -> float:
+        def work() -> float:
+            trial = measures.Trial(self.job, lambda: _expected(self.subject, case))
+            found = measure.of_job(trial)
+            if found.warning:
+                notes.note("trouble", benchmark=_name(self), case=case, reason=found.warning)
+            if found.value is None:
+                raise Skip(vocabulary.State.UNSUPPORTED, found.reason)
+            return float(found.value)
+
+        return _noted(self, name, candidate, case, work)
+
+    track.__name__ = name
+    track.unit = measure.unit
     track.params = params
     return track
-
-
-# --- the tracked values ---
-
-
-def _first_call(suite: _Suite, case: str) -> float:
-    """In a process that has done nothing else: compilation, allocation, plans."""
-    return clock.Clock(suite.job.device).read(suite.job.run).wall
-
-
-def _with_transfer(suite: _Suite, case: str) -> float:
-    timing = clock.Clock(suite.job.device).time(suite.job.run_from_host)
-    if timing.trouble:
-        notes.note("trouble", benchmark=_name(suite), case=case, reason=timing.trouble)
-    return median(reading.wall for reading in timing.readings)
-
-
-def _peak_host(suite: _Suite, case: str) -> float:
-    suite.job.run()
-    return _known(memory.peak_host_bytes(suite.job.run), "this system does not tell it")
-
-
-def _peak_device(suite: _Suite, case: str) -> float:
-    suite.job.run()
-    peak = memory.peak_device_bytes(suite.job.run, suite.job.device)
-    return _known(peak, "it has no device memory, its device is the host")
-
-
-def _error(suite: _Suite, case: str) -> float:
-    result = suite.job.to_numpy(suite.job.run())
-    return jobs.relative_error(np.asarray(result), _expected(suite.subject, case))
-
-
-TRACKED: dict[str, tuple[str, Callable[..., float]]] = {
-    "first_call_s": ("seconds", _first_call),
-    "with_transfer_s": ("seconds", _with_transfer),
-    "peak_host_bytes": ("bytes", _peak_host),
-    "peak_device_bytes": ("bytes", _peak_device),
-    "error": ("relative error", _error),
-}
 
 
 # --- preparation ---
@@ -192,9 +181,9 @@ def _job(subject: Any, candidate: str, case: str, prepare: Callable[..., Any]) -
     limits = eligibility.limits_here(wanted.backend, CALL_SECONDS)
     if wanted == BASELINE:
         return _baseline(subject, size, limits)
-    obstacle = eligibility.obstacle(demopool, subject, wanted, size, limits)
-    if obstacle:
-        raise Skip(*obstacle)
+    ruled_out = eligibility.obstacle(demopool, subject, wanted, size, limits)
+    if ruled_out:
+        raise Skip(*ruled_out)
     return prepare(demopool, subject, wanted, size)
 
 
@@ -235,14 +224,8 @@ def _expected(subject: Any, case: str) -> Any:
     return np.load(file)
 
 
-def _known(value: float | None, otherwise: str) -> float:
-    if value is None:
-        raise Skip(vocabulary.State.UNSUPPORTED, otherwise)
-    return value
-
-
 def _noted(
-    suite: _Suite, method: str | None, candidate: str, case: str, work: Callable[[], Any]
+    suite: Suite, method: str | None, candidate: str, case: str, work: Callable[[], Any]
 ) -> Any:
     """Do it, and write down why if it could not be done; without a method, for all of the class."""
     try:
@@ -257,7 +240,7 @@ def _noted(
 
 
 def _note_failure(
-    suite: _Suite, method: str | None, candidate: str, case: str, problem: Exception
+    suite: Suite, method: str | None, candidate: str, case: str, problem: Exception
 ) -> None:
     state = vocabulary.State.ERROR
     reason = f"{type(problem).__name__}: {problem}"
@@ -267,7 +250,7 @@ def _note_failure(
     notes.note("failure", **where, state=state, reason=reason)
 
 
-def _name(suite: _Suite, method: str | None = None) -> str:
+def _name(suite: Suite, method: str | None = None) -> str:
     """As asv names it."""
     names = (type(suite).__module__.rpartition(".")[2], type(suite).__name__, method)
     return ".".join(filter(None, names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.choosing.choice import Choice, Row
+from demopool.choosing.choice import Choice, Ranked
 from demopool.machine.system import usual_threads
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State, Verdict
@@ -13,13 +13,15 @@ from demopool.profiles import store
 HERE = store._key()
 
 
-def choice(case: Case, times: dict[str, float], best: str, *others: Row, **changes: Any) -> Choice:
+def choice(
+    case: Case, times: dict[str, float], best: str, *others: Ranked, **changes: Any
+) -> Choice:
     """The answer of a race: times by name of the candidate, the winner, and rows without a time."""
     rows = []
     for name, seconds in times.items():
         backend, _, route = name.partition("/")
         verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
-        rows.append(Row(backend, route, State.OK, verdict, median_s=seconds))
+        rows.append(Ranked(backend, route, State.OK, verdict, median_s=seconds))
     backend, _, route = best.partition("/")
     fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
     fields = {
@@ -32,7 +34,7 @@ def choice(case: Case, times: dict[str, float], best: str, *others: Row, **chang
     return Choice(case=case, backend=backend or None, route=route or None, sentence="", **fields)
 
 
-def without_time(name: str, state: State, reason: str, at_least_s: float | None = None) -> Row:
+def without_time(name: str, state: State, reason: str, at_least_s: float | None = None) -> Ranked:
     """A candidate that was wrong, crashed, or ran out of time or memory."""
     backend, _, route = name.partition("/")
-    return Row(backend, route, state, reason=reason, at_least_s=at_least_s)
+    return Ranked(backend, route, state, reason=reason, at_least_s=at_least_s)

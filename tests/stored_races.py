@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from demopool.common import places
 from demopool.measurement.code_identity import code_key
 from demopool.problem.cases import Case
 from demopool.profiles import store
+from demopool.report.building import Built, build
 from demopool.trials import samples
 from demopool.trials.samples import Sample
 
@@ -44,8 +48,8 @@ def race(
             of = (*name.split("/", 1), case)
             code = {"code": code_key(of[0])}
             lowest = seconds * float(np.exp(spread * noise.standard_normal()))
-            yield Sample(*of, "lowest_s", lowest, round=number, **common, **code)
-            yield Sample(*of, "mean_s", 1.1 * lowest, round=number, **common, **code)
+            yield Sample(*of, "lowest_s", lowest, phase="round", round=number, **common, **code)
+            yield Sample(*of, "mean_s", 1.1 * lowest, phase="round", round=number, **common, **code)
 
 
 def claim(
@@ -62,8 +66,8 @@ def claim(
         for sample in race(case, times, session=f"claim:{key}:1", **options):
             yield sample
             if sample.measure == "peak_host_bytes":
-                yield replace(sample, round=2)
-                yield replace(sample, round=3)
+                yield replace(sample, phase="round", round=2)
+                yield replace(sample, phase="round", round=3)
 
 
 def sweep(folder: Path) -> None:
@@ -77,6 +81,17 @@ def sweep(folder: Path) -> None:
         options = {"session": f"s{number}", "fingerprint": fingerprint}
         rows = race(case, _times(case), spread=0.2 if number % 4 == 3 else 0.01, **options)
         samples.append(folder / "samples" / f"{number}.jsonl", rows)
+
+
+@contextmanager
+def built(folder: Path) -> Iterator[Built]:
+    """The report of a sweep, in a folder with a cache of its own and without asv results."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(places.VARIABLE, str(folder / "cache"))
+        patch.chdir(folder)
+        store.forget()
+        sweep(folder / "cache")
+        yield build(folder / "out")
 
 
 def _times(case: Case) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pytest
 from races import HERE, choice
 
 import demopool as dp
-from demopool.choosing.choice import Choice, Row
+from demopool.choosing.choice import Choice, Ranked
 from demopool.common import places
 from demopool.contract import registry
 from demopool.errors import InvalidInput, Unsupported
@@ -237,8 +237,8 @@ def test_answers_of_other_numbers_of_threads_live_side_by_side() -> None:
 
 
 def test_who_was_wrong_or_died_is_not_taken_for_such_cases() -> None:
-    wrong = Row("numba:cpu", "dense", State.WRONG, reason="its error is 3")
-    right = Row("numpy:cpu", "dense", State.OK, Verdict.FASTEST, median_s=3e-4)
+    wrong = Ranked("numba:cpu", "dense", State.WRONG, reason="its error is 3")
+    right = Ranked("numpy:cpu", "dense", State.OK, Verdict.FASTEST, median_s=3e-4)
     other = Case(descriptor="sum", n=9, d=9)
     store.remember(choice(other, {"numba:cpu/direct": 1e-6}, "numba:cpu/direct"))
     store.remember(choice(CASE, {}, "numpy:cpu/dense", rows=(right, wrong)))

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from races import choice, without_time
 
-from demopool.choosing.choice import Row
+from demopool.choosing.choice import Ranked
 from demopool.common import places
 from demopool.contract import registry
 from demopool.errors import Unsupported
@@ -62,7 +62,7 @@ class Books:
         self.faults: dict[tuple[Known, Candidate], State] = {}
         self.bounds: list[tuple[Known, Candidate, float]] = []
 
-    def enter(self, case: Case, rows: list[Row]) -> None:
+    def enter(self, case: Case, rows: list[Ranked]) -> None:
         known = _kind(case), _sizes(case)
         for row in rows:
             entry = known, row.candidate
@@ -102,7 +102,7 @@ class Books:
         return predicted_bytes(Subject("descriptor", case.descriptor), candidate, case)
 
 
-def _play(rng: np.random.Generator, case: Case) -> tuple[list[Row], bool]:
+def _play(rng: np.random.Generator, case: Case) -> tuple[list[Ranked], bool]:
     """A race on a machine that is now quiet, now busy; some candidates are broken."""
     subject = Subject("descriptor", case.descriptor)
     backends = BACKENDS if rng.random() < 0.7 else (str(rng.choice(BACKENDS)),)
@@ -112,7 +112,7 @@ def _play(rng: np.random.Generator, case: Case) -> tuple[list[Row], bool]:
     rows = []
     for candidate in subject.candidates(backends):
         if interrupted and rng.random() < 0.5:
-            rows.append(Row(*candidate, State.OK, reason="interrupted before it was checked"))
+            rows.append(Ranked(*candidate, State.OK, reason="interrupted before it was checked"))
             continue
         steps = subject.steps(candidate.route)
         model = sum(costs.seconds(candidate.backend, op, r, case) for op, r in steps.items())
@@ -123,7 +123,7 @@ def _play(rng: np.random.Generator, case: Case) -> tuple[list[Row], bool]:
         )
         name = str(candidate)
         if what == "time":
-            rows.append(Row(*candidate, State.OK, Verdict.SLOWER, median_s=seconds))
+            rows.append(Ranked(*candidate, State.OK, Verdict.SLOWER, median_s=seconds))
         elif what == "late":
             bound = max(15.0, seconds / 2)
             rows.append(without_time(name, State.TIMEOUT, "gave no answer", bound))

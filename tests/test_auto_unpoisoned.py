@@ -11,7 +11,7 @@ import pytest
 from races import HERE, choice, without_time
 
 import demopool as dp
-from demopool.choosing.choice import Row
+from demopool.choosing.choice import Ranked
 from demopool.common import places
 from demopool.machine.system import usual_threads
 from demopool.measurement import memory
@@ -34,7 +34,7 @@ TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dens
 RESNET = Case(descriptor="power", batch=8, n=196, d=2048)
 
 
-def _timeouts(backend: str, case: Case) -> list[Row]:
+def _timeouts(backend: str, case: Case) -> list[Ranked]:
     """As on a busy machine: every candidate of a backend is given up, or not even tried."""
     routes = Subject("descriptor", case.descriptor).routes()
     return [

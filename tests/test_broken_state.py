@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,9 @@ from races import choice, without_time
 
 import demopool as dp
 from demopool.choosing import rule
-from demopool.choosing.runners import Runner
+from demopool.choosing.budget import Budget
+from demopool.choosing.racing import Race
+from demopool.choosing.runners import Runner, Workers
 from demopool.choosing.stored import Stored
 from demopool.common import places
 from demopool.problem.candidates import Candidate
@@ -228,14 +229,15 @@ def _rows() -> list[str]:
     rows = []
     for name, seconds in RUNNERS.items():
         of = dict(zip(("backend", "route"), name.split("/"), strict=True))
-        values = [("error", 1e-7, 0), ("first_call_s", 0.1, 0), ("calls", 3, 0)]
-        for number in (*range(1, 10), -1, -2):
-            values += [("lowest_s", seconds, number), ("mean_s", 1.1 * seconds, number)]
-        for measure, value, number in values:
-            sample = Sample(
-                **of, case=CASE, measure=measure, value=value, round=number, session="s", **IDENTITY
-            )
-            rows.append(json.dumps(asdict(sample)))
+        when = [("once", 0), *(("round", number) for number in range(1, 10))]
+        for phase, number in [*when, ("confirming", 1), ("confirming", 2)]:
+            values = {"lowest_s": seconds, "mean_s": 1.1 * seconds}
+            if phase == "once":
+                values = {"error": 1e-7, "first_call_s": 0.1, "calls": 3}
+            common = {"case": CASE, "phase": phase, "round": number, "session": "s", **IDENTITY}
+            for measure, value in values.items():
+                sample = Sample(**of, measure=measure, value=value, **common)
+                rows.append(json.dumps(asdict(sample)))
     return rows
 
 
@@ -255,19 +257,12 @@ def test_no_samples_cost_a_race_its_resuming(
     path = tmp_path_factory.mktemp("samples") / "race.jsonl"
     path.write_bytes(b"\n".join(rows) + b"\n")
     field = [Runner(Candidate.parse(name), 1.0, identity=IDENTITY) for name in RUNNERS]
-    race = SimpleNamespace(
-        fit=field,
-        rounds=[],
-        confirming=[],
-        calls=1,
-        session="new",
-        is_far=lambda *facts: False,
-    )
+    race = Race(CASE, field, Workers(1), Budget(1.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         stored = Stored(path, race)
-    stored.put_in_once()
-    stored.put_in_rounds(field)
+    race.recall(stored.known())
+    race.resume(stored.earlier(field))
     for runner in field:
         assert all(np.isfinite(value) and value >= 0 for value in runner.once.values())
     assert 1 <= race.calls < 2**31

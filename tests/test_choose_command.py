@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from demopool import Case, InvalidInput
 from demopool.choosing import crossover, printing
-from demopool.choosing.choice import Choice, Row
+from demopool.choosing.choice import Choice, Ranked
 from demopool.commands import choose as command
 from demopool.commands import cli
 from demopool.common.units import readable
@@ -27,8 +27,8 @@ from demopool.trials import jobs
 LONG = "newton-schulz+moment"
 
 
-def row(route: str, verdict: Verdict, seconds: float, ratio: float, **more: Any) -> Row:
-    return Row(
+def row(route: str, verdict: Verdict, seconds: float, ratio: float, **more: Any) -> Ranked:
+    return Ranked(
         "numba:cpu",
         route,
         State.OK,
@@ -57,7 +57,7 @@ def choice(case: Case) -> Choice:
         rows=(
             row(LONG, Verdict.FASTEST, 0.012, 1.0),
             row("eigh+moment", Verdict.SLOWER, 0.0251, 2.13),
-            Row(
+            Ranked(
                 "numba:cpu",
                 "svd+fft",
                 State.TIMEOUT,
@@ -65,8 +65,8 @@ def choice(case: Case) -> Choice:
                 reason="given up after 2 s: its first call had not ended",
                 at_least_s=2.0,
             ),
-            Row("cupy:cuda", "", State.UNAVAILABLE, reason="no GPU can be seen"),
-            Row("numba:cuda", "", State.UNAVAILABLE, reason="no GPU can be seen"),
+            Ranked("cupy:cuda", "", State.UNAVAILABLE, reason="no GPU can be seen"),
+            Ranked("numba:cuda", "", State.UNAVAILABLE, reason="no GPU can be seen"),
         ),
         threads=2,
         seconds=12.0,
@@ -139,7 +139,7 @@ def test_printing_an_answer_gives_the_sentence_and_the_table() -> None:
     assert choice(Case()).sentence in text
     assert f"numba:cpu/{LONG}" in text
     assert "k=8192" in text
-    assert "Row(" not in text
+    assert "Ranked(" not in text
 
 
 def test_a_warning_is_given_once(told: list[Any]) -> None:
@@ -170,7 +170,7 @@ def test_the_budget_is_for_the_whole_command(told: list[dict[str, Any]]) -> None
 def test_help_fits_80_columns() -> None:
     found = run("--help", columns=200).output
     assert max(len(line) for line in found.splitlines()) <= 80
-    assert "whole command" in found
+    assert "all cases together" in " ".join(found.split())
 
 
 def test_a_picture_without_matplotlib_is_refused_before_measuring(
@@ -213,7 +213,7 @@ def test_warnings_of_a_sweep_name_their_cells(
     swept = run("--sweep", "n=1,2", "d=3,4", columns=200).output
     assert "Warning: n=2 d=3, n=2 d=4: The times drift." in swept
     assert "Warning: The load was 3.0" in swept
-    assert len({tuple(asked["noise"]) for asked in told}) == 1
+    assert len({tuple(asked["warnings"]) for asked in told}) == 1
 
 
 def test_wrong_use_is_said_before_the_file_is_described(told: list[Any], tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_wrong_use_is_said_before_the_file_is_described(told: list[Any], tmp_pat
 
 def test_a_map_too_wide_for_the_screen_is_a_list() -> None:
     cells = [
-        crossover.Cell(n, d, Verdict.FASTEST, "numba:cpu", LONG, 1.3)
+        crossover.MapCell(n, d, Verdict.FASTEST, "numba:cpu", LONG, 1.3)
         for n in (49, 196)
         for d in (64, 256, 1024)
     ]

@@ -188,7 +188,9 @@ def test_a_claim_is_raced_between_descriptors(
     monkeypatch.setattr(claim_races, "ROUNDS", rule.FEWEST)
     monkeypatch.setattr(claim_races, "CLAIMS", (claim,))
     heard = []
-    found = claim_races.measure([], budget=20, threads=1, report=lambda s, what: heard.append(what))
+    found = claim_races.measure(
+        [], budget=20, threads=1, progress=lambda s, what: heard.append(what)
+    )
     assert heard
     stored = data.gather(()).claimed
     assert len(stored) == len(found)

@@ -20,8 +20,9 @@ pytest.importorskip("pandas")
 
 import races
 import stored_races
+from matplotlib.colors import to_hex
 
-from demopool.choosing import rule, sessions
+from demopool.choosing import crossover, rule, sessions
 from demopool.choosing.choice import Choice
 from demopool.choosing.chooser import choose
 from demopool.common import places
@@ -30,8 +31,9 @@ from demopool.problem.candidates import Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, State, Verdict
 from demopool.profiles import store
-from demopool.report import data, figures, page, pictures, reasons
+from demopool.report import crossover_map, data, figures, history_plot, page, pictures, reasons
 from demopool.report.building import Built, build
+from demopool.results import history
 from demopool.trials import samples
 from demopool.trials.samples import Sample
 
@@ -55,13 +57,8 @@ def measured(cache: Path) -> Path:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """The report of the same, once."""
-    folder = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(places.VARIABLE, str(folder / "cache"))
-        patch.chdir(folder)
-        store.forget()
-        stored_races.sweep(folder / "cache")
-        yield build(folder / "out")
+    with stored_races.built(tmp_path_factory.mktemp("report")) as made:
+        yield made
 
 
 class Text(HTMLParser):
@@ -126,6 +123,29 @@ def test_every_candidate_of_a_descriptor_has_a_look_of_its_own() -> None:
     assert pictures.look("$x^2$\x1b[31m") == pictures.look("$x^2$\x1b[31m")
 
 
+def test_a_candidate_has_one_colour_in_every_figure(measured: Path) -> None:
+    """In the bars of a job, a curve, the map, and the history."""
+    found = data.gather(())
+    name = "numpy:cpu/dense"
+    colour = to_hex(pictures.look(name).colour)
+    (bars,) = figures.of_job(found.jobs[0])
+    (axes,) = bars.made.axes
+    place = [label.get_text() for label in axes.get_yticklabels()].index(name)
+    assert to_hex(axes.patches[place].get_facecolor()) == colour
+    for figure in figures.all_of(found):
+        looks = [own for own, words in figure.legend if words.startswith(name)]
+        assert {to_hex(own.colour) for own in looks} <= {colour}
+    wins = crossover.MapCell(49, 64, Verdict.FASTEST, *name.split("/"), 1.5)
+    (drawn,) = crossover_map.draw([wins], "").axes[0].patches
+    assert to_hex(drawn.get_facecolor()) == colour
+    what = {"benchmark": "b", "measure": "call_s", "candidate": name}
+    rest = dict.fromkeys(history.analysis.IDENTITY)
+    points = tuple(history.Point(str(n), None, 1.0 + n) for n in range(2))
+    line = history.Series(**{**rest, **what}, points=points)
+    ((_, _, panel),) = history_plot.panels([line], ["0", "1"], {}, most=1, width=3.0)
+    assert to_hex(panel.axes[0].lines[0].get_color()) == colour
+
+
 def test_a_report_of_nothing_says_what_to_do(cache: Path) -> None:
     built = build(cache.parent / "out")
     assert len(built.files) == 1
@@ -167,6 +187,7 @@ def test_a_candidate_that_failed_in_the_middle_is_not_in_the_answer() -> None:
     broke = replace(
         died[-1],
         backend="torch:cpu",
+        phase="once",
         round=0,
         value=None,
         state=State.ERROR,
@@ -190,7 +211,7 @@ def test_a_close_winner_counts_only_if_new_processes_confirmed_it() -> None:
     rows = list(stored_races.race(Case(n=9, d=9), times, session="a", fingerprint="f", rounds=30))
     (race,) = sessions.rebuilt(rows)
     assert race.choice.state is Verdict.UNKNOWN
-    again = [replace(s, round=-s.round) for s in rows if 1 <= s.round <= 16]
+    again = [replace(s, phase="confirming") for s in rows if 1 <= s.round <= 16]
     (race,) = sessions.rebuilt([*rows, *again])
     assert race.choice.state is Verdict.FASTEST
 

@@ -22,7 +22,7 @@ import stored_races
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from demopool.common import places
+from demopool.common import files, places
 from demopool.errors import DemopoolError
 from demopool.problem.cases import named
 from demopool.profiles import store
@@ -252,12 +252,12 @@ def test_only_regular_files_of_a_sane_size_are_read(
         os.mkfifo(kept / "pipe.jsonl")
         (kept / "link.jsonl").symlink_to(outside)
         (kept / "folder.jsonl").mkdir()
-        assert data._sample_files([kept]) == [kept / "good.jsonl"]
         assert len(data.gather(()).jobs) == 1
-        monkeypatch.setattr(data, "MOST_BYTES", 1000)
+        assert set(data.gather(()).frame["file"]) == {str(kept / "good.jsonl")}
+        monkeypatch.setattr(files, "LARGEST", 1000)
         found = data.gather(())
         assert found.jobs == []
-        assert any("larger than" in note for note in found.notes)
+        assert any("more than" in note for note in found.notes)
 
 
 def test_a_line_that_is_nested_too_deep_costs_one_file_at_most() -> None:

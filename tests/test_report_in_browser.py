@@ -12,10 +12,6 @@ from pathlib import Path
 import pytest
 import stored_races
 
-from demopool.common import places
-from demopool.profiles import store
-from demopool.report.building import build
-
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 COMPLAINT = "CONSOLE"
@@ -52,13 +48,8 @@ addEventListener("load", () => {
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(places.VARIABLE, str(folder / "cache"))
-        patch.chdir(folder)
-        store.forget()
-        stored_races.sweep(folder / "cache")
-        yield build(folder / "out").files[0]
+    with stored_races.built(tmp_path_factory.mktemp("report")) as made:
+        yield made.files[0]
 
 
 def _chromium(page: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

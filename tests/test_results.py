@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from demopool import results
+from demopool.choosing import stored
+from demopool.common import places
 from demopool.errors import DemopoolError, InvalidInput
 from demopool.problem.cases import Case, named
 from demopool.problem.vocabulary import State
+from demopool.results import table
 from demopool.trials import samples
 
 pytest.importorskip("pandas")
@@ -290,10 +293,29 @@ def test_samples_go_into_the_same_table(tmp_path: Path, project: Project) -> Non
     assert list(rows["threads"]) == [2] * 4
 
 
-def test_samples_in_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples.append(tmp_path / samples.FOLDER / "one.jsonl", [_sample()])
+def test_what_choose_stores_is_read_by_default_with_what_older_versions_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    samples.append(tmp_path / samples.OLD_FOLDER / "one.jsonl", [_sample()])
     assert len(results.read()) == 1
+    case = Case(n=7, d=5)
+    samples.append(stored.file(case, 2), [_sample(case=case)])
+    assert len(results.read()) == 2
+
+
+def test_samples_come_back_from_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    special = Case("sketched-power", 3, 7, 5, 64, "float64", 1, 0.25, 0.75, 2, 0.1, "device")
+    rows = [
+        _sample(measured_at="2025-01-02T03:04:05.678+00:00"),
+        _sample(case=special, phase="confirming", round=2, session="s", code="c", fingerprint="f"),
+        _sample(value=None, state=State.OUT_OF_MEMORY, reason="99 GB"),
+        _sample(case=named("vgg-b1-f64", descriptor="power"), phase="round", round=1),
+    ]
+    samples.append(file, rows)
+    assert table.samples_in(results.read(file)) == rows
 
 
 # --- nothing there, and what is broken ---
@@ -303,6 +325,7 @@ def test_an_empty_table_has_the_documented_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Project
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path / "cache"))
     full = results.read(project.results)
     for empty in (results.read(), results.read(tmp_path), results.read([])):
         assert empty.empty

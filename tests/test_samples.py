@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from demopool.problem.vocabulary import State
 from demopool.trials import samples
 from demopool.trials.samples import Sample
 
-one = Sample("numpy:cpu", "dense", Case(batch=8), "call_s", 0.0125, round=3, threads=2)
+one = Sample(
+    "numpy:cpu", "dense", Case(batch=8), "call_s", 0.0125, phase="round", round=3, threads=2
+)
 failed = Sample(
     "torch:cuda", "dense", Case(), "call_s", None, State.OUT_OF_MEMORY, "12 GB do not fit 8 GB"
 )
@@ -63,6 +66,19 @@ def test_half_a_line_is_passed_over_and_does_not_swallow_the_next(tmp_path: Path
     assert list(samples.read(file)) == [one, failed]
 
 
+@pytest.mark.parametrize(
+    ("stored", "phase", "number"), [(0, "once", 0), (3, "round", 3), (-2, "confirming", 2)]
+)
+def test_the_sign_of_the_round_was_the_phase_in_schema_1(
+    tmp_path: Path, stored: int, phase: str, number: int
+) -> None:
+    file = tmp_path / "samples.jsonl"
+    row = {**asdict(one), "schema": 1, "round": stored}
+    del row["phase"]
+    file.write_text(json.dumps(row) + "\n")
+    assert list(samples.read(file)) == [replace(one, phase=phase, round=number)]
+
+
 def test_rows_of_another_schema_are_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "samples.jsonl"
     samples.append(file, [one])
@@ -87,6 +103,12 @@ def test_another_state_needs_a_reason_and_no_number() -> None:
         Sample("numpy:cpu", "dense", Case(), "call_s", None, State.TIMEOUT)
     with pytest.raises(InvalidInput, match="value must be"):
         Sample("numpy:cpu", "dense", Case(), "call_s", 1.0, State.TIMEOUT, "too slow")
+
+
+def test_what_is_measured_once_is_in_no_round() -> None:
+    for phase, number in (("once", 1), ("round", 0), ("confirming", 0)):
+        with pytest.raises(InvalidInput, match="round must be 0"):
+            replace(one, phase=phase, round=number)
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:

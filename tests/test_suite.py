@@ -44,7 +44,7 @@ def test_two_parameters_with_the_baseline_and_every_backend() -> None:
             assert candidates[0] == "baseline/plain"
             assert names == tuple(cases.NAMED)
             assert {c.partition("/")[0] for c in candidates[1:]} == set(TIMED_BACKENDS)
-            for measure in suite.TRACKED:
+            for measure in suite.measures.ONCE:
                 assert getattr(made, f"track_{measure}").params == (candidates, cases.NETWORKS)
 
 

@@ -21,9 +21,10 @@ from demopool.problem import vocabulary
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.vocabulary import State
 from demopool.profiles.eligibility import predicted_seconds
-from demopool.trials import jobs, requests, samples
+from demopool.trials import jobs, measures, requests, samples
 
 CASE = Case(batch=2, n=40, d=16, k=64)
+_run_measure = requests.run_measure
 
 
 @pytest.fixture
@@ -32,16 +33,17 @@ def worker() -> Iterator[Worker]:
         yield made
 
 
-def crashing(*_: Any) -> None:
-    os._exit(7)
-
-
 def not_finite() -> float:
     return jobs.relative_error(np.full((1, 2), np.nan), np.ones((1, 2)))
 
 
-def hanging(*_: Any) -> None:
-    time.sleep(60)
+def failing(*of: Any, measure: str) -> Any:
+    """Crashes in one measure and hangs in another."""
+    if measure == "first_call_s":
+        os._exit(7)
+    if measure == "with_transfer_s":
+        time.sleep(60)
+    return _run_measure(*of, measure=measure)
 
 
 def test_every_measure_becomes_a_sample(usable: str, worker: Worker, tmp_path: Path) -> None:
@@ -75,14 +77,15 @@ def test_memory_is_that_of_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
     job = SimpleNamespace(run=lambda: calls.append(1), device=None)
     monkeypatch.setattr(requests, "_job", lambda *_: job)
-    monkeypatch.setattr(requests.memory, "peak_host_bytes", metered)
-    monkeypatch.setattr(requests.memory, "peak_device_bytes", metered)
+    monkeypatch.setattr(measures.memory, "peak_host_bytes", metered)
+    monkeypatch.setattr(measures.memory, "peak_device_bytes", metered)
     subject = Subject("descriptor", "democratic")
-    for run in (requests.run_peak_host, requests.run_peak_device):
+    of = (subject, Candidate("numpy:cpu", "dense"), CASE)
+    for measure in ("peak_host_bytes", "peak_device_bytes"):
         calls.clear()
-        assert run(subject, Candidate("numpy:cpu", "dense"), CASE) == 0
+        assert requests.run_measure(*of, measure=measure).value == 0
         assert len(calls) == 2
-        assert run(subject, Candidate("numpy:cpu", "dense"), CASE, warm=True) == 0
+        assert requests.run_measure(*of, measure=measure, warm=True).value == 0
         assert len(calls) == 3
 
 
@@ -130,8 +133,7 @@ def test_a_result_that_is_not_finite_costs_one_measure(worker: Worker) -> None:
 def test_a_crash_or_a_hang_costs_one_measure(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(requests.ONCE, "first_call_s", crashing)
-    monkeypatch.setitem(requests.ONCE, "with_transfer_s", hanging)
+    monkeypatch.setattr(requests, "run_measure", failing)
     # Long enough for an honest request of a new process, which imports the library again.
     found = list(
         requests.measure(Candidate("numpy:cpu", "dense"), CASE, worker, calls=2, timeout=5)

@@ -196,11 +196,11 @@ def run(todo: list[tuple[Slice, list[str]]], errors: Console) -> None:
             if not errors.is_terminal:
                 errors.print(f"[{number + 1}/{len(todo)}] {part.title}: {size} measurements")
 
-            def report(count: int, what: str, done: int = done, size: int = size) -> None:
+            def progress(count: int, what: str, done: int = done, size: int = size) -> None:
                 bar.update(task, completed=done + min(count, size), description=what)
 
             try:
-                code, output = _follow(command, report)
+                code, output = _follow(command, progress)
             except KeyboardInterrupt:
                 bar.stop()
                 raise click.ClickException(
@@ -215,8 +215,8 @@ def run(todo: list[tuple[Slice, list[str]]], errors: Console) -> None:
             done += size
 
 
-def _follow(command: list[str], report: Callable[[int, str], None]) -> tuple[int, str]:
-    """Run asv and tell how far it is; it has a session of its own, to be killed whole.
+def _follow(command: list[str], progress: Callable[[int, str], None]) -> tuple[int, str]:
+    """Run asv and show how far it is; it has a session of its own, to be killed whole.
 
     asv is silent while it measures, so every measurement adds a line to a file (notes.py).
     """
@@ -235,7 +235,7 @@ def _follow(command: list[str], report: Callable[[int, str], None]) -> tuple[int
         try:
             while asv.poll() is None:
                 done = ticks.read_text().splitlines()
-                report(len(done), done[-1] if done else "preparing")
+                progress(len(done), done[-1] if done else "preparing")
                 time.sleep(0.1)
         finally:
             if asv.poll() is None:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from benchmarks.profiles import Slice, slices
 from demopool.problem.vocabulary import Backend
+from demopool.trials.measures import MEASURES, Where
 
 from .bench import config_with, planned, run, usable_backends
 
@@ -45,13 +46,13 @@ def main() -> int:
 def problems(frame: Any, every: Slice) -> list[str]:
     """What has neither a number nor a reason that is meant, and classes without any number."""
     rows = {(r.benchmark, r.candidate, r.case): r for r in frame.itertuples()}
-    told = []
+    found = []
     for cell in sorted(every.cells):
         row = rows.get(cell)
         state = row.state if row is not None else "absent from the results"
         meant = state == "skipped" and row.candidate_state in MEANT and row.reason
         if state != "ok" and not meant:
-            told.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
+            found.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
     numbers = {
         (benchmark, candidate.partition("/")[0])
         for (benchmark, candidate, _), row in rows.items()
@@ -59,11 +60,14 @@ def problems(frame: Any, every: Slice) -> list[str]:
     }
     usable = usable_backends()
     for benchmark, backend in sorted({(b, c.partition("/")[0]) for b, c, _ in every.cells}):
-        on_device = "peak_device" not in benchmark or Backend(backend).on_gpu
-        expected = on_device and (backend == "baseline" or backend in usable)
+        measure = MEASURES.get(benchmark.rpartition(".track_")[2])
+        devices = measure is not None and measure.where is Where.DEVICES
+        expected = (not devices or Backend(backend).on_gpu) and (
+            backend == "baseline" or backend in usable
+        )
         if expected and (benchmark, backend) not in numbers:
-            told.append(f"{benchmark} gave no number on {backend}")
-    return told
+            found.append(f"{benchmark} gave no number on {backend}")
+    return found
 
 
 if __name__ == "__main__":

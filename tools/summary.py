@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from demopool.common.units import quantity, readable
+from demopool.common.units import readable
 from demopool.problem.vocabulary import TIMED_BACKENDS, Backend
+from demopool.trials.measures import MEASURES
 
-_MEASURES = {
-    "call_s": "time",
-    "forward_backward_s": "time with backward",
-    "first_call_s": "first",
-    "with_transfer_s": "with transfer",
-    "peak_host_bytes": "host",
-    "peak_device_bytes": "device",
-    "error": "error",
-}
-
-EXPLANATION = """\
-time      median of warm calls, the result's memory included; x base: over the baseline's
-          (demopool history follows the lower quartile, which is steadier)
-first     the first call of a process that has imported the library
-host      peak memory above what was held before the call; device: the device's own
-error     against the float64 reference, relative to the largest entry
-"""
+_SHOWN = {name: measure for name, measure in MEASURES.items() if measure.heading}
 
 
 def show(frame: Any, screen: Console) -> None:
@@ -37,16 +23,27 @@ def show(frame: Any, screen: Console) -> None:
         measured = subjects[subjects["state"] == "ok"]
         for (subject, case), rows in measured.groupby(["subject", "case"], sort=False):
             screen.print(_table(f"{kind} {subject}, {case}", rows))
-    screen.print(EXPLANATION)
+    screen.print(_legend(frame[frame["state"] == "ok"]["measure"].unique()))
     _reasons(frame, screen)
 
 
+def _legend(measures: Iterable[str]) -> Table:
+    """What the columns are."""
+    legend = Table.grid(padding=(0, 2))
+    for measure in (_SHOWN[name] for name in _SHOWN if name in measures):
+        legend.add_row(measure.heading, measure.meaning)
+        if measure.name == "call_s":
+            legend.add_row("x base", "over the baseline's time")
+    legend.add_row("", "demopool history follows the lower quartile of times, which is steadier")
+    return legend
+
+
 def _table(title: str, rows: Any) -> Table:
-    measures = [m for m in _MEASURES if (rows["measure"] == m).any()]
+    measures = [m for m in _SHOWN if (rows["measure"] == m).any()]
     table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
     table.add_column("candidate", overflow="fold")
     for measure in measures:
-        table.add_column(_MEASURES[measure], justify="right", no_wrap=True)
+        table.add_column(_SHOWN[measure].heading, justify="right", no_wrap=True)
         if measure == "call_s":
             table.add_column("x base", justify="right", no_wrap=True)
     values = rows.pivot_table(index="candidate", columns="measure", values="value", sort=False)
@@ -59,7 +56,7 @@ def _table(title: str, rows: Any) -> Table:
         for measure in measures:
             value = row.get(measure)
             known = value is not None and value == value
-            cells.append(readable(value, quantity(measure)) if known else "-")
+            cells.append(readable(value, _SHOWN[measure].quantity) if known else "-")
             if measure == "call_s":
                 cells.append(f"{value / baseline:.3g}" if known and baseline else "-")
         table.add_row(str(candidate), *cells)

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..problem.vocabulary import Backend, State, Verdict
 from . import rule
-from .choice import Choice, Row
-from .racing import Race, overall
+from .choice import Choice, Ranked
+from .racing import Result
 from .rule import Standing
 from .runners import Runner
-from .sentences import Said, disturbances
+from .sentences import Sentence, disturbances
 
 # In a tie: what one has to install, the least first. Plug-ins come last.
 _DEPENDENCIES = ("numpy", "numba", "torch", "cupy")
@@ -22,10 +22,8 @@ _LATE = "the budget ended before its first round"
 
 
 def answer(
-    race: Race,
-    standing: Standing,
-    doubt: str,
-    absent: Sequence[Row],
+    race: Result,
+    absent: Sequence[Ranked],
     *,
     threads: int,
     reused: bool,
@@ -34,13 +32,12 @@ def answer(
     warnings: Sequence[str],
     max_memory: float | None = None,
 ) -> Choice:
-    """What a race has shown; ``doubt`` is why a close winner was not confirmed.
+    """What a race has shown, in the words of ``choose``.
 
     ``restricted``: the caller has kept candidates out, by name or by ``max_memory``.
     """
-    undecided = race.open(standing)
-    state = overall(standing, doubt, undecided)
-    rows = [_row(runner, race, standing, state, runner in undecided) for runner in race.runners]
+    standing, state = race.standing, race.state
+    rows = [_row(runner, race) for runner in race.runners]
     rows = [
         replace(row, reason="interrupted before it was checked")
         if row.state is State.OK and row.error is None
@@ -60,33 +57,35 @@ def answer(
     )
     others = [row for row in rows if row not in competing]
     best, why = _recommended(competing, standing, state)
-    told = [*warnings, *(f"{r.name}: {r.remark}." for r in race.fit if r.remark)]
+    fit = [runner for runner in race.runners if runner.state is State.OK]
+    warnings = [*warnings, *(f"{r.name}: {r.warning}." for r in fit if r.warning)]
     if race.rounds:
-        told += disturbances(race.rounds, standing, interrupted)
-    said = Said(race, standing, state, doubt, undecided, restricted, max_memory, interrupted)
+        warnings += disturbances(race.rounds, standing, interrupted)
+    words = Sentence(race, restricted, max_memory, interrupted)
     return Choice(
         race.case,
         state,
         best.backend if best else None,
         best.route if best else None,
-        said.sentence(best, why, competing, [*others, *absent]),
+        words.sentence(best, why, competing, [*others, *absent]),
         (*competing, *others, *absent),
         threads,
-        race.budget.spent + race.budget.setup,
+        race.spent_s + race.setup_s,
         len(race.rounds),
         reused,
         interrupted,
-        not (restricted or interrupted or undecided),
-        tuple(told),
+        not (restricted or interrupted or race.undecided),
+        tuple(warnings),
         next((r.identity["fingerprint"] for r in race.runners), ""),
         {r.candidate.backend: r.identity["code"] for r in race.runners},
-        race.budget.setup,
+        race.setup_s,
         rule.cores_of_others(race.rounds),
     )
 
 
-def _row(runner: Runner, race: Race, standing: Standing, state: Verdict, undecided: bool) -> Row:
-    row = Row(*runner.candidate, runner.state, None, runner.reason)
+def _row(runner: Runner, race: Result) -> Ranked:
+    standing, state, undecided = race.standing, race.state, runner in race.undecided
+    row = Ranked(*runner.candidate, runner.state, None, runner.reason)
     row = replace(row, **_known(runner))
     name, lead = runner.name, standing.lead or runner.name
     if runner.state is State.TIMEOUT or runner.aside:
@@ -134,13 +133,13 @@ def _interval(values: Sequence[float]) -> tuple[float | None, float, float | Non
 
 
 def _known(runner: Runner) -> dict[str, Any]:
-    names = Row.__dataclass_fields__
+    names = Ranked.__dataclass_fields__
     return {name: value for name, value in runner.once.items() if name in names}
 
 
 def _recommended(
-    competing: Sequence[Row], standing: Standing, state: Verdict
-) -> tuple[Row | None, str]:
+    competing: Sequence[Ranked], standing: Standing, state: Verdict
+) -> tuple[Ranked | None, str]:
     """The row to use, and in a tie the reason."""
     alive = [row for row in competing if str(row.candidate) in standing.alive]
     if not alive:
@@ -159,6 +158,6 @@ def _recommended(
     return min(simple, key=lambda row: row.median_s or 0.0), why
 
 
-def _dependencies(row: Row) -> int:
+def _dependencies(row: Ranked) -> int:
     library = Backend(row.backend).library
     return _DEPENDENCIES.index(library) if library in _DEPENDENCIES else len(_DEPENDENCIES)

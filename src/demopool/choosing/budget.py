@@ -1,8 +1,8 @@
 """The budget of a race: wall time for everything but the set-up of libraries.
 
-Starting a process, importing a library and compiling (by a call on little data) are the libraries'
-affair: nobody can plan them, and they are counted apart. All else is in the budget: placing data,
-first calls, checks against the reference, memory, rounds, and new processes that confirm a winner.
+Starting a process, importing a library and compiling (by a call on little data) cannot be planned:
+they are set-up, and counted separately. All else is in the budget: placing data, first calls,
+checks against the reference, memory, rounds, and new processes that confirm a winner.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 OVERRUN = 1.2
-"""A request that is under way when the budget ends is given up at so many times the budget."""
+"""A request that is under way when the budget ends is given up at this multiple of the budget."""
 
 QUALIFYING = 0.6
 """The share of the budget for everything that comes before the race."""
 
 SOON = 0.05
-"""Seconds that any request gets, so that one that is asked for can be answered."""
+"""Minimum seconds of any request."""
 
 
 class Budget:
@@ -49,7 +49,7 @@ class Budget:
 
     @contextmanager
     def setting_up(self) -> Iterator[None]:
-        """What is done in here is counted apart."""
+        """Counts what is done inside as set-up."""
         before = self.now()
         try:
             yield

@@ -12,16 +12,16 @@ from . import printing
 
 
 @dataclass(frozen=True)
-class Row:
+class Ranked:
     """One candidate in the answer. Times are of the calls that decided: see ``Case.data``.
 
     median_s, low_s, high_s   of the lowest call of each of its rounds, with a 95 % interval from 6
                               rounds on; of the one call that was timed, without an interval, if
                               rounds of it did not fit the budget
     ratio                     to the best, round by round: the middle of those that both took part
-                              in, and its interval. The verdict rests on it; it is not the ratio of
+                              in, and its interval. It decides the verdict; it is not the ratio of
                               the medians, which may be of different rounds
-    at_least_s                a call was seen to take longer than this, and was given up
+    at_least_s                a call was given up after this time
     """
 
     backend: str
@@ -57,7 +57,7 @@ class Choice:
     backend: str | None
     route: str | None
     sentence: str
-    rows: tuple[Row, ...]
+    rows: tuple[Ranked, ...]
     threads: int
     seconds: float
     rounds: int

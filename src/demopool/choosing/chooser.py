@@ -1,8 +1,8 @@
 """``choose``: measure the candidates for a case, decide, and say why.
 
-Candidates are what the capability table and the registry have for the case. Each must first be
-right and fit the budget (``qualifying.py``); then they race (``racing.py``) until the rule
-(``decision.py``) has an answer or the budget is spent; ``answers.py`` puts it into words. Samples
+Candidates are what the capability table and the registry have for the case. Only conforming
+candidates that fit the budget compete (``qualifying.py``): they race (``racing.py``) until the rule
+(``rule.py``) has an answer or the budget is spent; ``answers.py`` puts it into words. Samples
 are on disk the moment they are measured, and used again while neither the machine, nor its
 software, nor the candidate's code has changed (``stored.py``): an answer that they hold already is
 given without starting a process.
@@ -29,9 +29,9 @@ from ..trials.samples import Sample
 from . import qualifying, stored
 from .answers import answer
 from .budget import Budget
-from .choice import Choice, Row
+from .choice import Choice, Ranked
 from .racing import Race
-from .runners import Report, Workers
+from .runners import ProgressCallback, Workers
 
 BUDGET = 60.0
 """Seconds for one case; starting processes, importing and compiling come on top."""
@@ -46,8 +46,8 @@ def choose(
     threads: int | None = None,
     fresh: bool = False,
     save: bool = True,
-    report: Report = lambda seconds, what: None,
-    noise: Sequence[str] | None = None,
+    progress: ProgressCallback = lambda seconds, what: None,
+    warnings: Sequence[str] | None = None,
     workers: Workers | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Choice:
@@ -55,12 +55,12 @@ def choose(
 
     backends     only these; a name that cannot be used here is an error
     budget       seconds for everything but the set-up of libraries
-    max_memory   bytes a call may need by prediction; less than half of what is free in any case
+    max_memory   maximum predicted bytes of a call; never more than half of what is free
     threads      of every library; the usable cores by default
     fresh        measure again what is stored
-    save         keep the samples for the next time, and the answer for ``auto``
-    report       is told what is being done
-    noise        sentences about this machine, if the caller has them; else it is looked at
+    save         store the samples for the next time, and the answer for ``auto``
+    progress     called with the seconds spent and what is being done
+    warnings     about this machine, if the caller knows them; else they are looked for
     workers      processes to use, and to leave running; ``threads`` is then theirs
     now          the clock of the budget
     """
@@ -75,9 +75,9 @@ def choose(
         registry.demand(name)
     spending = Budget(budget, now)
     with spending.setting_up():
-        if noise is None:
-            noise = fingerprint.noise(fingerprint.fingerprint())
-        warnings = list(noise)
+        if warnings is None:
+            warnings = fingerprint.noise(fingerprint.fingerprint())
+        warnings = list(warnings)
         absent, candidates = _candidates(case, backends or tuple(registry.names()))
         planned = qualifying.runners(case, candidates, max_memory)
     with ExitStack() as stack:
@@ -90,33 +90,31 @@ def choose(
             workers,
             spending,
             save=_saver(path) if save else lambda sample: None,
-            report=report,
+            progress=progress,
         )
         before = stored.Stored(path, race) if not fresh else None
-        had, interrupted, doubt = (0, 0), False, ""
+        had, interrupted, reason = (0, 0), False, ""
         try:
             if before is not None:
-                before.put_in_once()
-                before.put_in_rounds(race.fit)
+                race.recall(before.known())
+                race.resume(before.earlier(race.fit))
             had = (len(race.rounds), len(race.confirming))
             standing = race.standing()
             if standing.verdict is None or race.open(standing):
                 qualifying.qualify(race)
                 if before is not None:
-                    before.put_in_rounds(race.racing)
+                    race.resume(before.earlier(race.racing))
                 had = (len(race.rounds), len(race.confirming))
                 standing = race.run()
             if standing.verdict is Verdict.FASTEST and standing.close:
-                doubt = "it was interrupted before new processes had confirmed it"
-                doubt = race.confirm(standing)
+                reason = "it was interrupted before new processes had confirmed it"
+                reason = race.confirm(standing)
         except KeyboardInterrupt:
             interrupted = True
             standing = race.standing()
             warnings.append("Interrupted: the answer is from what was measured until then.")
     found = answer(
-        race,
-        standing,
-        doubt,
+        race.result(standing, reason),
         absent,
         threads=workers.threads,
         reused=0 < had[0] == len(race.rounds) and had[1] == len(race.confirming),
@@ -125,22 +123,22 @@ def choose(
         max_memory=max_memory,
         warnings=warnings,
     )
-    trouble = store.remember(found) if save else ""
-    return replace(found, warnings=(*found.warnings, trouble)) if trouble else found
+    warning = store.remember(found) if save else ""
+    return replace(found, warnings=(*found.warnings, warning)) if warning else found
 
 
-def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Row], list[Candidate]]:
+def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Ranked], list[Candidate]]:
     """What can be tried, and a row for every backend that is absent."""
     subject = Subject("descriptor", case.descriptor)
     absent, present = [], []
     for name in backends:
         if not Backend(name).is_timed:
-            continue  # PTX executed on the CPU proves results and has no time of its own
+            continue  # PTX executed on the CPU verifies results and has no time of its own
         found = registry.probe(name)
         if found.state is State.OK:
             present.append(name)
         else:
-            absent.append(Row(name, "", found.state, reason=found.reason))
+            absent.append(Ranked(name, "", found.state, reason=found.reason))
     order = [*TIMED_BACKENDS, *present]
     present.sort(key=order.index)
     return absent, list(subject.candidates(tuple(present)))

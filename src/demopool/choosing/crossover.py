@@ -10,12 +10,12 @@ from ..problem.vocabulary import Verdict
 from .choice import Choice
 
 MARKS = {Verdict.FASTEST: "", Verdict.TIE: "=", Verdict.UNKNOWN: "?"}
-"""Before a winner's name: it is one of several that are equal, or only probably the best."""
+"""Before a winner's name: it is tied with others, or only probably the best."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The answer at one n and d; ``lead`` is how many times faster than the next other one."""
+class MapCell:
+    """The answer at one n and d; ``lead`` is the speed-up over the runner-up."""
 
     n: int
     d: int
@@ -52,7 +52,7 @@ def parse(text: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return found["n"], found["d"]
 
 
-def cell(choice: Choice) -> Cell:
+def cell(choice: Choice) -> MapCell:
     ratios = [
         row.ratio
         for row in choice.rows
@@ -60,10 +60,10 @@ def cell(choice: Choice) -> Cell:
     ]
     case = choice.case
     lead = min(ratios) if ratios else None
-    return Cell(case.n, case.d, choice.state, choice.backend, choice.route, lead)
+    return MapCell(case.n, case.d, choice.state, choice.backend, choice.route, lead)
 
 
-def text(cells: Sequence[Cell], width: int) -> Iterator[str]:
+def text(cells: Sequence[MapCell], width: int) -> Iterator[str]:
     """A table of n by d where it fits the width, else a line for every cell; then the legend."""
     ns, ds = sorted({c.n for c in cells}), sorted({c.d for c in cells})
     labels = {(c.n, c.d): c.label for c in cells}

@@ -1,7 +1,7 @@
 """An answer as plain text: the sentence, the table, what was not timed, and how it was measured.
 
 The same on a terminal, through a pipe and for ``print(choice)``. The table takes the columns that
-fit, the most telling first, and cuts nothing off.
+fit, the most important first, and cuts nothing off.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from ..common.units import readable
 from ..problem.vocabulary import Backend, State, Verdict
+from ..trials.measures import ONCE, Where
 from .rule import BUSY_CORES
 
 if TYPE_CHECKING:
-    from .choice import Choice, Row
+    from .choice import Choice, Ranked
 
 WIDTH = 80
 _GAP = "  "
@@ -25,11 +26,7 @@ _COLUMNS = {
     "x best": 1,
     "95 %": 3,
     "rounds": 7,
-    "first call": 5,
-    "with transfer": 9,
-    "host": 4,
-    "device": 6,
-    "error": 8,
+    **{measure.heading: measure.rank for measure in ONCE.values()},
     "verdict": 0,
 }
 _LEFT = ("candidate", "verdict")
@@ -80,29 +77,29 @@ def _how(choice: Choice) -> str:
     seconds = f"{choice.seconds:.0f} s in all"
     if choice.setup_s >= 1:
         seconds += f", {choice.setup_s:.0f} s of them to set up libraries"
-    told = [_count(choice.rounds, "round"), _count(choice.threads, "thread"), seconds]
+    parts = [_count(choice.rounds, "round"), _count(choice.threads, "thread"), seconds]
     if choice.others_cores > BUSY_CORES:
-        told.append(f"others used {choice.others_cores:.1f} cores")
+        parts.append(f"others used {choice.others_cores:.1f} cores")
     if choice.reused:
-        told.append("from stored measurements")
-    return f"{', '.join(told)}."
+        parts.append("from stored measurements")
+    return f"{', '.join(parts)}."
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _has_devices(rows: Sequence[Row]) -> bool:
+def _has_devices(rows: Sequence[Ranked]) -> bool:
     return any(not Backend(row.backend).on_host for row in rows)
 
 
-def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterator[str]:
+def table(rows: Sequence[Ranked], width: int, *, sizes_of_devices: bool) -> Iterator[str]:
     """As many columns as fit; the candidate and its verdict in any case, folded if they must be."""
     best = min((row.median_s for row in rows if row.ratio == 1 and row.median_s), default=None)
     cells = [_cells(row, best) for row in rows]
     empty = {n for n in _COLUMNS if all(row[n] in ("", "-") for row in cells)}
     if not sizes_of_devices:
-        empty |= {"device", "with transfer"}
+        empty |= {m.heading for m in ONCE.values() if m.where is not Where.EVERYWHERE}
     names = [n for n in _COLUMNS if n not in empty]
     widths = {n: max(len(n), *(len(row[n]) for row in cells)) for n in names}
     shown: set[str] = set()
@@ -128,7 +125,7 @@ def table(rows: Sequence[Row], width: int, *, sizes_of_devices: bool) -> Iterato
         yield line([row[name] for name in chosen])
 
 
-def _cells(row: Row, best: float | None) -> dict[str, str]:
+def _cells(row: Ranked, best: float | None) -> dict[str, str]:
     ratio, interval = "-", "-"
     if row.ratio is not None:
         ratio, interval = f"{row.ratio:.2f}", ""
@@ -145,10 +142,6 @@ def _cells(row: Row, best: float | None) -> dict[str, str]:
         "x best": ratio,
         "95 %": interval,
         "rounds": str(row.rounds),
-        "first call": readable(row.first_call_s, "time"),
-        "with transfer": readable(row.with_transfer_s, "time"),
-        "host": readable(row.peak_host_bytes, "memory"),
-        "device": readable(row.peak_device_bytes, "memory"),
-        "error": readable(row.error, "error"),
+        **{m.heading: readable(getattr(row, m.name), m.quantity) for m in ONCE.values()},
         "verdict": str(row.verdict or Verdict.UNKNOWN),
     }

@@ -1,7 +1,7 @@
-"""Who takes part in a race: what is known beforehand, then what is right and fits the budget.
+"""Which candidates are eligible to race: those that conform and fit the budget.
 
-Planned from the cost model, with prices fitted to this machine where there are some: the candidates
-that are predicted to be fastest are tried first, and what does not fit is left out and said so. The
+The cost model, with prices fitted to this machine where there are some, plans it: candidates that
+are predicted to be fastest are tried first, and what does not fit is left out, with the reason. The
 model knows nothing of today's load, so what was measured so far corrects it.
 """
 
@@ -26,22 +26,26 @@ from ..profiles.eligibility import (
 )
 from ..profiles.eligibility import too_much as too_much_for
 from ..trials import requests
+from ..trials.measures import ONCE, Where
 from .budget import QUALIFYING, SOON
 from .racing import Race
 from .runners import Runner
 
 GIVEN_UP, GIVEN_UP_SECONDS = 12.0, 2.0
-"""A first call is given up when it takes so many times the best one's, and so many seconds."""
+"""A first call is given up when it exceeds both: this multiple of the best one's, these seconds."""
 
 _REFERENCE_SECONDS = 1.0
 _EFFORT_OF_BUDGET = 0.05
 """The reference may take about a second for a check, or this share of a small budget."""
 
+_CHECKED = ("first_call_s", "error")
+"""Measured while a candidate is checked; the others of ``ONCE`` come after it."""
+
 
 def runners(
     case: Case, candidates: Sequence[Candidate], memory_bytes: float | None
 ) -> list[Runner]:
-    """With what can be told without starting a process, the fastest by prediction first."""
+    """With what is known without starting a process, the fastest by prediction first."""
     subject = Subject("descriptor", case.descriptor)
     machine = fingerprint.key(fingerprint.fingerprint())
     found = []
@@ -52,12 +56,12 @@ def runners(
         limits = limits_here(candidate.backend)
         if memory_bytes is not None:
             limits = Limits(None, min(memory_bytes, limits.bytes or memory_bytes))
-        hindrance = outside_domain(subject, candidate, case)
+        ruled_out = outside_domain(subject, candidate, case)
         lacking = unsupported(subject, candidate, case)
-        if hindrance is None and not lacking:
-            hindrance = too_much_for(subject, candidate, case, limits)
-        if hindrance or lacking:
-            runner.fail(*(hindrance or (State.UNSUPPORTED, lacking)))
+        if ruled_out is None and not lacking:
+            ruled_out = too_much_for(subject, candidate, case, limits)
+        if ruled_out or lacking:
+            runner.fail(*(ruled_out or (State.UNSUPPORTED, lacking)))
         found.append(runner)
     return sorted(found, key=lambda runner: runner.predicted)
 
@@ -130,7 +134,7 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     if not race.make_ready(runner):
         return
     patience = min(_patience(race, runner), race.budget.patience)
-    race.report(f"first call of {runner.name}")
+    race.progress(f"first call of {runner.name}")
     first = race.ask(runner, requests.run_first_call, timeout=patience)
     if first.state is State.TIMEOUT:
         race.keep(runner, "at_least_s", patience)
@@ -140,7 +144,7 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
         race.keep(runner, "call_s", first.value)
     # What loading it took belongs to the first call that a process makes.
     race.keep(runner, "first_call_s", first.value + runner.once.get("loading_s", 0.0))
-    race.report(f"checking {runner.name}")
+    race.progress(f"checking {runner.name}")
     before = race.budget.spent
     answer = race.ask(runner, requests.run_judgement, effort=_effort(race))
     checks.append(race.budget.spent - before)
@@ -161,30 +165,29 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
 
 def _missing(race: Race, runner: Runner) -> list[str]:
     """What is measured once, apart from the first call and the error."""
-    wanted = ["peak_host_bytes"]
-    if not runner.candidate.backend.on_host:
-        wanted.append("peak_device_bytes")
-        if race.case.data == "device":
-            wanted.append("with_transfer_s")  # else it is what the race times
-    return [measure for measure in wanted if measure not in runner.once]
+    on_host = runner.candidate.backend.on_host
+    wanted = {Where.EVERYWHERE} if on_host else {Where.EVERYWHERE, Where.DEVICES}
+    if not on_host and race.case.data == "device":
+        wanted.add(Where.TRANSFERS)  # else it is what the race times
+    known = {*_CHECKED, *runner.once}
+    return [m.name for m in ONCE.values() if m.where in wanted and m.name not in known]
 
 
 def _measure_once(race: Race, runner: Runner) -> None:
     """Memory, and transfers where the race leaves them out; what does not fit is not measured."""
     for measure in _missing(race, runner):
         call = runner.once.get("call_s", runner.predicted)
-        calls = 5 if measure == "with_transfer_s" else 1
+        calls = 5 if ONCE[measure].where is Where.TRANSFERS else 1
         if calls * call > _left(race):
             continue
-        race.report(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
-        options = {} if measure == "with_transfer_s" else {"warm": race.is_warm(runner)}
-        answer = race.ask(runner, requests.ONCE[measure], **options)
-        value = answer.value
-        if isinstance(value, requests.Remarked):
-            value, runner.remark = value
-        if answer.state is State.OK and value is not None:
-            race.keep(runner, measure, value)
+        race.progress(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
+        answer = race.ask(runner, requests.run_measure, measure=measure, warm=race.is_warm(runner))
+        if answer.state is State.OK:
+            found = answer.value
+            if found.value is not None:
+                runner.warning = found.warning or runner.warning
+                race.keep(runner, measure, found.value, reason=found.warning)
         elif answer.state is State.TIMEOUT:
             runner.fail(State.OK, "")  # it was checked and can race; only this is not known
-        elif answer.state is not State.OK:
+        else:
             return

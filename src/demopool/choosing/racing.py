@@ -2,27 +2,30 @@
 
 Every backend has a worker, a process of its own. What is measured is handed over as samples at once
 and can be put in again later: a race goes on where it was interrupted. Who takes part is found in
-``qualifying.py``, the decision itself in ``decision.py``, what may be spent in ``budget.py``.
+``qualifying.py``, the decision itself in ``rule.py``, what may be spent in ``budget.py``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..common.units import readable
 from ..measurement.others import Others
 from ..measurement.worker import Answer
 from ..problem.cases import Case
 from ..problem.vocabulary import State, Verdict
 from ..trials import requests
-from ..trials.samples import Sample
+from ..trials.samples import Phase, Sample
 from . import rule
 from .budget import Budget
 from .rule import Round, Standing
-from .runners import Asking, Report, Runner, Workers
+from .runners import Asking, ProgressCallback, Runner, Workers
 
 PAUSE = 0.006
 """Seconds between two blocks, in which threads of the last one fall asleep."""
@@ -31,11 +34,58 @@ COLD_CALL = 0.02
 """Calls shorter than this are run once, uncounted, at the start of a block."""
 
 HANGS, HANGS_SECONDS = 10.0, 5.0
-"""A turn that takes so many times what it took before, and so many seconds more, is given up."""
+"""A turn that exceeds this multiple of its usual time plus these seconds is given up."""
 
 
 class OutOfTime(Exception):
     """The budget ended in the middle of something."""
+
+
+class Known(NamedTuple):
+    """What earlier races found out about a candidate: its state, and what is measured once."""
+
+    state: State
+    reason: str
+    once: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier race that can go on; ``bounds`` has a measure and seconds of who is out of it."""
+
+    session: str
+    calls: int
+    rounds: Sequence[Round]
+    confirming: Sequence[Round]
+    bounds: Mapping[str, tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a race has shown, when it is over: a copy, which nothing changes any more.
+
+    reason      why a close winner was not confirmed
+    undecided   who could be the best for all that is known
+    """
+
+    case: Case
+    session: str
+    runners: tuple[Runner, ...]
+    undecided: tuple[Runner, ...]
+    rounds: tuple[Round, ...]
+    confirming: tuple[Round, ...]
+    standing: Standing
+    reason: str
+    budget_s: float
+    spent_s: float
+    setup_s: float
+
+    @property
+    def state(self) -> Verdict:
+        """The verdict on the whole comparison."""
+        if self.standing.verdict is None or self.reason or self.undecided:
+            return Verdict.UNKNOWN
+        return self.standing.verdict
 
 
 class Race(Asking):
@@ -49,9 +99,9 @@ class Race(Asking):
         budget: Budget,
         *,
         save: Callable[[Sample], None] = lambda sample: None,
-        report: Report = lambda seconds, what: None,
+        progress: ProgressCallback = lambda seconds, what: None,
     ) -> None:
-        super().__init__(case, workers, budget, save=save, report=report)
+        super().__init__(case, workers, budget, save=save, progress=progress)
         self.runners = list(runners)
         self.rounds: list[Round] = []
         self.confirming: list[Round] = []
@@ -66,11 +116,11 @@ class Race(Asking):
 
     @property
     def racing(self) -> list[Runner]:
-        """Those who take part in the rounds."""
+        """Candidates that take part in the rounds."""
         return [runner for runner in self.runners if runner.is_right and not runner.aside]
 
     def open(self, standing: Standing) -> list[Runner]:
-        """Those who could be the best for all that is known: not in the rounds, nor out of them."""
+        """Candidates that could still be the best: neither in the rounds nor shown to be slower."""
         timed = self.rounds[0].lowest if self.rounds else {}
         undecided = [
             r
@@ -85,12 +135,54 @@ class Race(Asking):
     def is_far(
         self, runner: Runner, bound: float, lead: str | None, rounds: Sequence[Round]
     ) -> bool:
-        """Whether a call that took so long, or longer, shows that the runner is slower."""
+        """Whether a call that took at least ``bound`` seconds shows that the runner is slower."""
         best = next((r for r in self.runners if r.name == lead), None)
         if best is None:
             return False
         by_model = runner.predicted / best.predicted
         return rule.is_far(bound, rounds, best.name, by_model)
+
+    def recall(self, known: Mapping[str, Known]) -> None:
+        """Take over what earlier races found out about candidates."""
+        for runner in self.fit:
+            if runner.name in known:
+                state, reason, once = known[runner.name]
+                runner.fail(state, reason)
+                runner.once.update(once)
+
+    def resume(self, earlier: Earlier | None) -> None:
+        """Go on with an earlier race, if there is one."""
+        if earlier is None:
+            return
+        for runner in self.runners:
+            if runner.name in earlier.bounds:
+                measure, seconds = earlier.bounds[runner.name]
+                runner.once[measure] = seconds
+                runner.aside = measure == "call_s"
+                if not runner.aside:
+                    runner.fail(State.TIMEOUT, f"given up after {readable(seconds, 'time')}")
+        self.session, self.calls = earlier.session, earlier.calls
+        self.rounds, self.confirming = list(earlier.rounds), list(earlier.confirming)
+
+    def result(self, standing: Standing, reason: str = "") -> Result:
+        """As it stands now; ``reason`` is why a close winner was not confirmed."""
+        copies = {
+            runner.name: replace(runner, identity={**runner.identity}, once={**runner.once})
+            for runner in self.runners
+        }
+        return Result(
+            self.case,
+            self.session,
+            tuple(copies.values()),
+            tuple(copies[runner.name] for runner in self.open(standing)),
+            tuple(self.rounds),
+            tuple(self.confirming),
+            standing,
+            reason,
+            self.budget.seconds,
+            self.budget.spent,
+            self.budget.setup,
+        )
 
     @property
     def _bounded(self) -> bool:
@@ -122,7 +214,7 @@ class Race(Asking):
                 alive = [r for r in self.racing if not self.rounds or r.name in standing.alive]
                 if not alive or self._round_seconds(alive, times) > self.budget.left:
                     break
-                self.report(f"round {len(self.rounds) + 1}, {len(alive)} left")
+                self.progress(f"round {len(self.rounds) + 1}, {len(alive)} left")
                 made = self._round(alive, len(self.rounds) + 1, times)
                 if made is not None:
                     self.rounds.append(made)
@@ -141,7 +233,7 @@ class Race(Asking):
     def confirm(self, standing: Standing) -> str:
         """The winner and those close to it once more, as new processes: why it does not hold.
 
-        What was put in of earlier confirming rounds counts: a doubt is not measured away.
+        What was put in of earlier confirming rounds counts: bad luck is not measured away.
         """
         assert standing.lead is not None
         names = {standing.lead, *standing.close}
@@ -161,8 +253,8 @@ class Race(Asking):
         try:
             while len(self.confirming) < wanted:
                 count = len(self.confirming)
-                self.report(f"new processes, round {count + 1} of {wanted}")
-                made = self._round(runners, -1 - count, times)
+                self.progress(f"new processes, round {count + 1} of {wanted}")
+                made = self._round(runners, count + 1, times, Phase.CONFIRMING)
                 if made is None:
                     return "a candidate failed in a new process"
                 self.confirming.append(made)
@@ -171,10 +263,10 @@ class Race(Asking):
         return rule.confirms(self.confirming, standing.lead, standing.close)
 
     def _warm_up(self) -> dict[str, float]:
-        """A call of each; tells how many make a block, the same for all, and who is far behind."""
+        """One call each: fixes the calls of a block, the same for all, and who is far behind."""
         times: dict[str, float] = {}
         for runner in self.racing:
-            self.report(f"warming up {runner.name}")
+            self.progress(f"warming up {runner.name}")
             if self.budget.is_spent:
                 raise OutOfTime
             guess = runner.once.get("call_s", 0.0)
@@ -197,7 +289,7 @@ class Race(Asking):
         return times
 
     def _set_aside(self, times: Mapping[str, float]) -> None:
-        """Who is so slow that rounds would not fit, and so far behind that one call tells it."""
+        """Candidates whose rounds would not fit, and that one call shows to be far behind."""
         for field in self._fields():
             timed = [runner for runner in field if runner in self.racing and runner.name in times]
             best = min((times[runner.name] for runner in timed), default=0.0)
@@ -217,7 +309,11 @@ class Race(Asking):
         return max(rule.ROUND_SECONDS, sum(blocks))
 
     def _round(
-        self, runners: Sequence[Runner], number: int, times: Mapping[str, float]
+        self,
+        runners: Sequence[Runner],
+        number: int,
+        times: Mapping[str, float],
+        phase: Phase = Phase.ROUND,
     ) -> Round | None:
         """Turns that fill a round; None if a runner failed, which is then out."""
         timed: dict[str, list[float]] = {runner.name: [] for runner in runners}
@@ -246,16 +342,22 @@ class Race(Asking):
                 return None
         lowest = {name: min(calls) for name, calls in timed.items()}
         mean = {name: fmean(calls) for name, calls in timed.items()}
-        return self._keep_round(number, lowest, mean, self._others.cores() or 0.0)
+        return self._keep_round(number, lowest, mean, self._others.cores() or 0.0, phase)
 
     def _keep_round(
-        self, number: int, lowest: dict[str, float], mean: dict[str, float], others: float
+        self,
+        number: int,
+        lowest: dict[str, float],
+        mean: dict[str, float],
+        others: float,
+        phase: Phase = Phase.ROUND,
     ) -> Round:
+        of: dict[str, Any] = {"phase": phase, "round": number}
         for runner in self.runners:
             if runner.name in lowest:
-                self.keep(runner, "lowest_s", lowest[runner.name], round=number)
-                self.keep(runner, "mean_s", mean[runner.name], round=number)
-                self.keep(runner, "others_cores", others, round=number)
+                self.keep(runner, "lowest_s", lowest[runner.name], **of)
+                self.keep(runner, "mean_s", mean[runner.name], **of)
+                self.keep(runner, "others_cores", others, **of)
         return Round(lowest, mean, others)
 
     def _turn(self, runner: Runner, calls: int, discard: int, seconds: float) -> Answer:
@@ -282,10 +384,3 @@ def without(found: Round, fit: Sequence[Runner]) -> Round:
         {name: t for name, t in found.mean.items() if name in names},
         found.others,
     )
-
-
-def overall(standing: Standing, doubt: str, undecided: Sequence[Runner] = ()) -> Verdict:
-    """The verdict on the whole comparison."""
-    if standing.verdict is None or doubt or undecided:
-        return Verdict.UNKNOWN
-    return standing.verdict

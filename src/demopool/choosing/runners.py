@@ -30,7 +30,7 @@ QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23"}
 SETUP_SECONDS = 60.0
 """For a library to load and compile, before it is given up."""
 
-Report = Callable[[float, str], None]
+ProgressCallback = Callable[[float, str], None]
 """Seconds of the budget so far, and a few words about what is being done."""
 
 # What was asked for, in the words of a reason.
@@ -40,9 +40,7 @@ _WORDS: dict[Callable[..., Any], str] = {
     requests.run_first_call: "its first call",
     requests.run_judgement: "its check against the reference",
     requests.run_turn: "its turn in the race",
-    requests.run_with_transfer: "its call with transfers",
-    requests.run_peak_host: "its call whose memory was measured",
-    requests.run_peak_device: "its call whose memory was measured",
+    requests.run_measure: "measuring its {measure}",
 }
 
 
@@ -67,7 +65,7 @@ class Runner:
     reason: str = ""
     identity: dict[str, Any] = field(default_factory=dict)
     once: dict[str, float] = field(default_factory=dict)
-    remark: str = ""
+    warning: str = ""
     aside: bool = False
     needs: float = 0.0
     case: Case | None = None
@@ -88,7 +86,7 @@ class Runner:
 
     @property
     def bound(self) -> float | None:
-        """A call was seen to take so long, or longer; None if nothing of the kind is known."""
+        """A call took at least this long; None if no such call is known."""
         return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
 
     def fail(self, state: State, reason: str) -> None:
@@ -131,27 +129,26 @@ class Asking:
         budget: Budget,
         *,
         save: Callable[[Sample], None] = lambda sample: None,
-        report: Report = lambda seconds, what: None,
+        progress: ProgressCallback = lambda seconds, what: None,
     ) -> None:
         self.case, self.budget = case, budget
         self.session = uuid.uuid4().hex[:12]
         self._workers = workers
-        self._save, self._report = save, report
+        self._save, self._progress = save, progress
         self._ready: dict[str, int | None] = {}
         self._warm: dict[str, int | None] = {}
         self._stuck: dict[str, str] = {}
 
-    def report(self, what: str) -> None:
-        self._report(self.budget.spent, what)
+    def progress(self, what: str) -> None:
+        self._progress(self.budget.spent, what)
 
     def keep(self, runner: Runner, measure: str, value: float, **extra: Any) -> None:
-        if "round" not in extra:
+        if "phase" not in extra:
             runner.once[measure] = value
-        reason = runner.remark if measure == "with_transfer_s" else ""
-        self._put(runner, measure=measure, value=value, reason=reason, **extra)
+        self._put(runner, measure=measure, value=value, **extra)
 
     def keep_failure(self, runner: Runner) -> None:
-        """So that it is not found out again as long as nothing changes."""
+        """Store it, so that it is not tried again as long as nothing changes."""
         self._put(runner, measure="call_s", value=None, state=runner.state, reason=runner.reason)
 
     def _put(self, runner: Runner, **values: Any) -> None:
@@ -183,7 +180,7 @@ class Asking:
         )
 
     def is_warm(self, runner: Runner) -> bool:
-        """Whether it has made a call in the present process."""
+        """Whether it has made a call in its present process."""
         pid = self._workers.of(runner.process).pid
         return pid is not None and self._warm.get(runner.name) == pid
 
@@ -196,7 +193,7 @@ class Asking:
             runner.fail(State.TIMEOUT, self._stuck[runner.process])
             return False
         with self.budget.setting_up():
-            self.report(f"setting up {runner.name}")
+            self.progress(f"setting up {runner.name}")
             threads = {"threads": self._workers.threads}
             answer = self._ask(runner, requests.run_loading, SETUP_SECONDS, threads)
         if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
@@ -213,20 +210,21 @@ class Asking:
         self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]
     ) -> Answer:
         case = runner.case or self.case
+        words = _WORDS[function].format(**options)
         answer = self._workers.of(runner.process).ask(
             function,
             Subject("descriptor", case.descriptor),
             runner.candidate,
             case,
             timeout=timeout,
-            words=_WORDS[function],
+            words=words,
             **options,
         )
         if answer.state is State.OK and function in _CALLS:
             self._warm[runner.name] = self._workers.of(runner.process).pid
         if answer.state is State.TIMEOUT:
-            after = f"given up after {readable(timeout, 'time')}: {_WORDS[function]}"
-            runner.fail(answer.state, f"{after} had not ended")
+            after = f"given up after {readable(timeout, 'time')}"
+            runner.fail(answer.state, f"{after}: {words} had not ended")
         elif answer.state is not State.OK:
             runner.fail(answer.state, answer.reason)
             if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):

@@ -10,38 +10,34 @@ from ..measurement import clock
 from ..problem.vocabulary import State, Verdict
 from . import rule
 from .budget import QUALIFYING
-from .choice import Row
-from .racing import Race
+from .choice import Ranked
+from .racing import Result
 from .rule import BUSY_CORES, Round, Standing
-from .runners import Runner
 
 LONG_ENOUGH = 8
 """Rounds, so that the halves of a race can be compared."""
 
 
-class Said:
-    """The parts of the sentence."""
+class Sentence:
+    """The sentence to act on, and its parts."""
 
     def __init__(
         self,
-        race: Race,
-        standing: Standing,
-        state: Verdict,
-        doubt: str,
-        undecided: Sequence[Runner],
+        race: Result,
         restricted: bool = False,
         max_memory: float | None = None,
         interrupted: bool = False,
     ) -> None:
         self.interrupted = interrupted
-        self.budget, self.rounds = race.budget.seconds, race.rounds
+        self.budget, self.rounds = race.budget_s, race.rounds
         self.restricted, self.max_memory = restricted, max_memory
-        self.standing, self.state, self.doubt, self.undecided = standing, state, doubt, undecided
+        self.standing, self.state = race.standing, race.state
+        self.reason, self.undecided = race.reason, race.undecided
         cores = rule.cores_of_others(race.rounds)
         self.others = f"Others used {cores:.1f} cores meanwhile" if cores > BUSY_CORES else ""
 
     def sentence(
-        self, best: Row | None, why: str, competing: Sequence[Row], others: Sequence[Row]
+        self, best: Ranked | None, why: str, competing: Sequence[Ranked], others: Sequence[Ranked]
     ) -> str:
         if best is None:
             return self._nothing(others)
@@ -62,7 +58,7 @@ class Said:
             return f"Unknown: nothing was timed. {what} is right and fits. {self._more()}"
         return f"Unknown: probably {what}{size}. {self._what_would_decide()}"
 
-    def _nothing(self, others: Sequence[Row]) -> str:
+    def _nothing(self, others: Sequence[Ranked]) -> str:
         if any(row.state is State.OK for row in others):
             return "Unknown: interrupted before a candidate was checked and timed."
         if self.undecided:
@@ -75,7 +71,7 @@ class Said:
             return f"Nothing is within --max-memory {limit} ({reasons})."
         return f"Nothing can do this here ({reasons})."
 
-    def _lead(self, best: Row, rivals: Sequence[Row], others: Sequence[Row]) -> str:
+    def _lead(self, best: Ranked, rivals: Sequence[Ranked], others: Sequence[Ranked]) -> str:
         """By how much the best is ahead of who is nearest to it, as far as that is known."""
         ratio = min((row.ratio for row in rivals if row.ratio is not None), default=inf)
         bounds = [row.at_least_s for row in others if row.at_least_s is not None]
@@ -88,24 +84,24 @@ class Said:
         return f"the only one that {who}"
 
     def _what_would_decide(self) -> str:
-        if self.doubt:
-            return f"But {self.doubt}. {self._more()}"
+        if self.reason:
+            return f"But {self.reason}. {self._more()}"
         lead, rounds = self.standing.lead, self.rounds
         left = [name for name in self.standing.alive if name != lead]
         near = [name for name in left if self._is_near(name)]
         least = rule.least_rounds(rounds)
-        told = ""
+        known = ""
         if not rounds:
-            told = "No whole round was timed. "
+            known = "No whole round was timed. "
         elif len(rounds) < least:
-            told = f"{len(rounds)} of at least {least} rounds were made. "
+            known = f"{len(rounds)} of at least {least} rounds were made. "
         if near:
-            told += f"Not told apart from {_some(near)}. "
-        elif left and not told:
-            told = f"Slower so far, but not for sure: {_some(left)}. "
+            known += f"Not told apart from {_some(near)}. "
+        elif left and not known:
+            known = f"Slower so far, but not for sure: {_some(left)}. "
         if self.undecided:
-            told += f"Not timed enough: {_some([runner.name for runner in self.undecided])}. "
-        return told + self._more()
+            known += f"Not timed enough: {_some([runner.name for runner in self.undecided])}. "
+        return known + self._more()
 
     def _is_near(self, name: str) -> bool:
         """Whether it could be tied with the lead, by the interval of its ratios."""

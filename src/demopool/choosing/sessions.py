@@ -16,7 +16,7 @@ from ..problem.cases import Case
 from ..problem.vocabulary import State, Verdict
 from ..profiles import estimates
 from ..profiles.eligibility import predicted_seconds
-from ..trials.samples import Sample
+from ..trials.samples import Phase, Sample
 from . import rule
 from .answers import answer
 from .budget import Budget
@@ -55,7 +55,7 @@ def rebuilt(found: Iterable[Sample]) -> Iterator[Rebuilt]:
             continue
         of_session = [s for s in own if s.session == race.session]
         choice = _answer(race, threads)
-        loads = [s for s in of_session if s.measure == "others_cores" and s.round > 0]
+        loads = [s for s in of_session if s.measure == "others_cores" and s.phase is Phase.ROUND]
         load = choice.others_cores if loads else None
         last = max(s.measured_at for s in of_session)
         yield Rebuilt(fingerprint, threads, case, choice, last, load)
@@ -63,7 +63,7 @@ def rebuilt(found: Iterable[Sample]) -> Iterator[Rebuilt]:
 
 def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     """The newest race with its rounds put in; None if there is none."""
-    session = next((s.session for s in reversed(own) if s.round), None)
+    session = next((s.session for s in reversed(own) if s.phase is not Phase.ONCE), None)
     if session is None:
         return None
     runners = list(_runners(case, [s for s in own if s.session == session]))
@@ -71,11 +71,11 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     budget = Budget(budgets[-1] or 0.0 if budgets else 0.0, now=lambda: 0.0)
     race = Race(case, runners, Workers(threads), budget)
     before = Stored(own, race)
-    before.put_in_once(session)
+    race.recall(before.known(session))
     # First those who were right from the start; then, if somebody never came to race, the others.
     for field in (race.fit, race.racing):
         if not race.rounds:
-            before.put_in_rounds(field)
+            race.resume(before.earlier(field))
     return race if race.rounds else None
 
 
@@ -94,8 +94,8 @@ def _runners(case: Case, of_session: Sequence[Sample]) -> Iterator[Runner]:
         runner.identity = {"fingerprint": last.fingerprint, "code": last.code}
         if last.measure == "needs_s":
             runner.needs = last.value or 0.0
-            told = readable(runner.needs, "time")
-            runner.fail(State.TIMEOUT, f"left out: about {told} to check and time it did not fit")
+            needed = readable(runner.needs, "time")
+            runner.fail(State.TIMEOUT, f"left out: about {needed} to check and time it did not fit")
         yield runner
 
 
@@ -103,17 +103,15 @@ def _answer(race: Race, threads: int) -> Choice:
     """What ``choose`` says to these rounds, in its words."""
     could = int(race.budget.seconds / rule.ROUND_SECONDS) if rule.ROUND_SECONDS else 0
     standing = race.standing(at_most=max(len(race.rounds), could))
-    doubt = ""
+    reason = ""
     if standing.verdict is Verdict.FASTEST and standing.close and standing.lead:
         names = {standing.lead, *standing.close}
         again = [r for r in race.confirming if names <= r.lowest.keys()]
-        doubt = _UNCONFIRMED
+        reason = _UNCONFIRMED
         if len(again) >= rule.confirming_rounds(race.rounds):
-            doubt = rule.confirms(again, standing.lead, standing.close)
+            reason = rule.confirms(again, standing.lead, standing.close)
     return answer(
-        race,
-        standing,
-        doubt,
+        race.result(standing, reason),
         (),
         threads=threads,
         reused=True,

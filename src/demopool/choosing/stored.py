@@ -1,4 +1,4 @@
-"""What was measured before, put into a race again.
+"""What was measured before, for a race that goes on.
 
 One file of samples per case and number of threads. They count while the fingerprint of the machine
 and its software and the code of the candidate are what they were.
@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..common import places
-from ..common.units import readable
 from ..errors import InvalidInput
 from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..trials import samples
-from ..trials.samples import Sample
+from ..trials.samples import Phase, Sample
 from . import rule
-from .racing import Race, without
+from .racing import Earlier, Known, Race, without
 from .rule import Round, Standing
 from .runners import Runner
 
@@ -37,7 +35,7 @@ def file(case: Case, threads: int) -> Path:
     described = json.dumps([asdict(case), threads], sort_keys=True)
     digest = hashlib.sha256(described.encode()).hexdigest()[:8]
     name = f"{case.descriptor}-b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-{digest}.jsonl"
-    return places.cache_folder() / "samples" / name
+    return samples.folder() / name
 
 
 class Stored:
@@ -53,37 +51,41 @@ class Stored:
         same = {runner.name: runner.identity for runner in race.fit}
         self._fitting = [s for s in found if _identity(s) == same.get(name_of(s))]
 
-    def put_in_once(self, session: str = "") -> None:
+    def known(self, session: str = "") -> dict[str, Known]:
         """What is measured once, and who was wrong or crashed; whoever failed in the ``session``.
 
         A lack of memory may have been that of another moment: it is tried again.
         """
-        runners = {runner.name: runner for runner in self._race.fit}
+        found: dict[str, Known] = {}
         for s in self._fitting:
-            runner = runners[name_of(s)]
+            state, reason, once = found.get(name_of(s), (State.OK, "", {}))
             if s.value is None:
                 if s.state in (State.WRONG, State.ERROR) or s.session == session:
-                    runner.fail(s.state, s.reason)
-            elif s.round and runner.state is State.OUT_OF_MEMORY:
-                runner.fail(State.OK, "")  # it raced again since
-            elif s.round == 0 and s.measure not in _OF_A_RACE:
-                runner.once[s.measure] = s.value
+                    state, reason = s.state, s.reason
+            elif s.phase is not Phase.ONCE:
+                if state is State.OUT_OF_MEMORY:
+                    state, reason = State.OK, ""  # it raced again since
+            elif s.measure not in _OF_A_RACE:
+                once = {**once, s.measure: s.value}
                 if s.measure == "error":
-                    runner.fail(State.OK, "")  # it was checked again since, and is right
+                    state, reason = State.OK, ""  # it was checked again since, and is right
+            found[name_of(s)] = Known(state, reason, once)
+        return found
 
-    def put_in_rounds(self, field: Sequence[Runner]) -> None:
-        """Of the latest race of this field, and who was far behind it or set aside.
+    def earlier(self, field: Sequence[Runner]) -> Earlier | None:
+        """The latest race of this field, with who was far behind it or set aside.
 
-        Who was never seen in it and is in the field now would be new to its rounds: it begins anew.
-        So it does if a longer budget could tell what these rounds cannot of who was set aside.
+        A candidate of the field that was never seen in it would be new to its rounds: the race
+        begins anew. So it does if a longer budget could decide what these rounds leave open.
         """
         race = self._race
         runners = {runner.name: runner for runner in race.fit}
-        for session in dict.fromkeys(s.session for s in reversed(self._fitting) if s.round > 0):
+        raced = (s.session for s in reversed(self._fitting) if s.phase is Phase.ROUND)
+        for session in dict.fromkeys(raced):
             of_session = [s for s in self._fitting if s.session == session]
             calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
             # Who failed in the middle is not in the rounds of those who went on.
-            rounds = [without(r, race.fit) for r in rounds_of(of_session, 1)]
+            rounds = [without(r, race.fit) for r in rounds_of(of_session)]
             if not calls or not rounds or not rounds[0].lowest:
                 continue
             bounds = _bounds(of_session, rounds)
@@ -103,17 +105,10 @@ class Stored:
             }
             names = [runner.name for runner in field if runner.name not in slow]
             rounds = rule.consistent(rounds, names, calls[0], bounded=bool(slow))
-            if not rounds:
-                continue
-            for name, (measure, seconds) in slow.items():
-                runner = runners[name]
-                runner.once[measure] = seconds
-                runner.aside = measure == "call_s"
-                if not runner.aside:
-                    runner.fail(State.TIMEOUT, f"given up after {readable(seconds, 'time')}")
-            race.rounds, race.session, race.calls = rounds, session, calls[0]
-            race.confirming = rounds_of(of_session, -1)
-            return
+            if rounds:
+                again = rounds_of(of_session, Phase.CONFIRMING)
+                return Earlier(session, calls[0], rounds, again, slow)
+        return None
 
     def _should_return(
         self,
@@ -155,17 +150,24 @@ def _bounds(of_session: Sequence[Sample], rounds: Sequence[Round]) -> dict[str, 
 
 
 def rounds_of(
-    of_session: Iterable[Sample], first: int, name: Callable[[Sample], str] = name_of
+    of_session: Iterable[Sample],
+    phase: Phase = Phase.ROUND,
+    name: Callable[[Sample], str] = name_of,
 ) -> list[Round]:
-    """Of a session, in order: 1, 2, ..., or those that confirm, -1, -2, ..."""
+    """Of a session, in order."""
     measured: dict[int, dict[str, dict[str, float]]] = {}
     for s in of_session:
-        if s.measure in _OF_A_ROUND and s.value is not None and _can_be(s.measure, s.value):
+        if (
+            s.phase is phase
+            and s.measure in _OF_A_ROUND
+            and s.value is not None
+            and _can_be(s.measure, s.value)
+        ):
             by_measure = measured.setdefault(s.round, {m: {} for m in _OF_A_ROUND})
             by_measure[s.measure][name(s)] = s.value
     found: list[Round] = []
-    while (number := first * (len(found) + 1)) in measured:
-        lowest, mean, others = measured[number].values()
+    while len(found) + 1 in measured:
+        lowest, mean, others = measured[len(found) + 1].values()
         names = [n for n in lowest if n in mean]
         if not names:
             break

@@ -1,4 +1,4 @@
-"""``demopool choose``: which candidate should run here, for these sizes?"""
+"""``demopool choose``: which candidate is the fastest here, for these sizes?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from ..choosing import crossover, printing
 from ..choosing.choice import Choice
 from ..choosing.chooser import BUDGET, choose
-from ..choosing.runners import Report, Workers
+from ..choosing.runners import ProgressCallback, Workers
 from ..contract import registry
 from ..errors import InvalidInput
 from ..machine import fingerprint, system
@@ -43,7 +43,7 @@ LINE_SECONDS = 5.0
     type=click.Choice([*DESCRIPTORS, "all"]),
     metavar="NAME",
     default="democratic",
-    help=f"What is to be computed: {', '.join(DESCRIPTORS)}, or all.  [default: democratic]",
+    help=f"Descriptor to compute: {', '.join(DESCRIPTORS)}, or all.  [default: democratic]",
 )
 @click.option(
     "--case",
@@ -51,11 +51,11 @@ LINE_SECONDS = 5.0
     multiple=True,
     type=click.Choice(list(NAMED)),
     metavar="NAME",
-    help=f"Sizes by name, can be repeated: {', '.join(NAMED)}.  [default: {DEFAULT_CASE}]",
+    help=f"Named sizes; can be repeated: {', '.join(NAMED)}.  [default: {DEFAULT_CASE}]",
 )
 @click.option("--batch", type=click.IntRange(1), help="Images.  [default: 1 with --n or --d]")
 @click.option("--n", type=click.IntRange(1), help="Features per image.  [default: 784]")
-@click.option("--d", type=click.IntRange(1), help="Length of a feature.  [default: 512]")
+@click.option("--d", type=click.IntRange(1), help="Dimension of a feature.  [default: 512]")
 @click.option("--k", type=click.IntRange(1), help="Length of a sketch.  [default: 8192]")
 @click.option(
     "--like",
@@ -73,23 +73,23 @@ LINE_SECONDS = 5.0
     type=click.Choice(["host", "device"]),
     default="host",
     show_default=True,
-    help="Where features start and descriptors end: host counts a GPU's transfers.",
+    help="Where features start and descriptors end; with host, a GPU's transfers count.",
 )
 @click.option(
     "--budget",
     type=click.FloatRange(0, 1e6, min_open=True),
     metavar="SECONDS",
-    help="For the whole command but the set-up of libraries; shared by its cases. It ends as "
+    help="Maximum for all cases together, without the set-up of libraries. The command ends as "
     "soon as there is an answer.  [default: 60 a case, 10 a cell of a sweep]",
 )
-@click.option("--max-memory", metavar="SIZE", help="A call may need so much: 500MB, 2GB.")
+@click.option("--max-memory", metavar="SIZE", help="Maximum memory per call: 500MB, 2GB.")
 @click.option(
     "--backends", metavar="NAME,...", help="Only these: numpy:cpu,torch:cpu.  [default: all]"
 )
 @click.option(
     "--threads",
     type=click.IntRange(1),
-    help="Of every library.  [default: OMP_NUM_THREADS if set, else all cores]",
+    help="Threads of every library.  [default: OMP_NUM_THREADS if set, else all cores]",
 )
 @click.option(
     "--sweep",
@@ -102,9 +102,12 @@ LINE_SECONDS = 5.0
     type=click.Path(path_type=Path, dir_okay=False),
     help="Draw the map of a sweep into this file.",
 )
-@click.option("--fresh", is_flag=True, help="Measure again what was measured before.")
+@click.option("--fresh", is_flag=True, help="Measure again what is stored.")
 @click.option(
-    "--save/--no-save", default=True, show_default=True, help='Keep it for backend="auto".'
+    "--save/--no-save",
+    default=True,
+    show_default=True,
+    help='Store the measurements, for the next call and backend="auto".',
 )
 @json_option
 @click.option(
@@ -134,11 +137,11 @@ def choose_command(
     """Measure the candidates for a job and say which one to use.
 
     A candidate is a backend and a route. Each is checked against the reference first; those that
-    are right take turns, each backend in a process of its own, until one is at least 3 % faster
-    than all others, or the rest is within 5 % of the best (a tie: then less memory, then fewer
-    dependencies decide), or the budget is spent (unknown). The fastest by prediction are tried
-    first, and what does not fit into the budget is left out. Ctrl-C gives the best answer so far;
-    what was measured is kept, and the next call goes on from there.
+    conform take turns, each backend in a process of its own, until one is at least 3 % faster
+    than all others, or all that are left are within 5 % of the best (a tie: less memory, then
+    fewer dependencies decide), or the budget is spent (unknown). Candidates that are predicted to
+    be fastest are tried first; what does not fit the budget is left out. Ctrl-C gives the best
+    answer so far; what was measured is kept, and the next call goes on from there.
 
     \b
     demopool choose                       democratic pooling of 8 VGG-16 images
@@ -175,7 +178,7 @@ def choose_command(
         registry.demand(name)
     if features and not (as_json or output):
         _say(features.sentence, screen)
-    noise = fingerprint.noise(fingerprint.fingerprint())
+    warnings = fingerprint.noise(fingerprint.fingerprint())
     choices: list[Choice] = []
     warned: set[str] = set()
     with Workers(threads or system.usual_threads()) as workers, _progress() as begin:
@@ -186,7 +189,7 @@ def choose_command(
             title = f"{case.descriptor} n={case.n} d={case.d}"
             if len(wanted) > 1:
                 title = f"{number}/{len(wanted)} {title}"
-            with begin(title, share) as report:
+            with begin(title, share) as progress:
                 found = choose(
                     case,
                     backends=names,
@@ -194,8 +197,8 @@ def choose_command(
                     max_memory=most,
                     fresh=fresh,
                     save=save,
-                    report=report,
-                    noise=noise,
+                    progress=progress,
+                    warnings=warnings,
                     workers=workers,
                 )
             choices.append(found)
@@ -261,7 +264,7 @@ def _bytes(text: str) -> float:
 
 
 def _of_cells(choices: Sequence[Choice]) -> Iterator[str]:
-    """The warnings of a sweep, each once, with its cells unless it is of all."""
+    """The warnings of a sweep, each once, with its cells unless it concerns all of them."""
     cells: dict[str, list[str]] = {}
     for choice in choices:
         for warning in choice.warnings:
@@ -270,7 +273,7 @@ def _of_cells(choices: Sequence[Choice]) -> Iterator[str]:
         yield warning if len(of) == len(choices) else f"{', '.join(of)}: {warning}"
 
 
-Begin = Callable[[str, float], AbstractContextManager[Report]]
+Begin = Callable[[str, float], AbstractContextManager[ProgressCallback]]
 """The progress of one case: its title and its seconds."""
 
 
@@ -286,7 +289,7 @@ def _progress() -> Iterator[Begin]:
 
 
 @contextmanager
-def _bar(errors: Console, title: str, budget: float) -> Iterator[Report]:
+def _bar(errors: Console, title: str, budget: float) -> Iterator[ProgressCallback]:
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("", total=budget)
@@ -296,19 +299,19 @@ def _bar(errors: Console, title: str, budget: float) -> Iterator[Report]:
 @contextmanager
 def _lines() -> Iterator[Begin]:
     """One every few seconds of the whole command, also while a long call is waited for."""
-    said, ended = ["starting"], Event()
+    line, ended = ["starting"], Event()
 
     def write() -> None:
         while not ended.wait(LINE_SECONDS):
-            click.echo(said[0], err=True)
+            click.echo(line[0], err=True)
 
     @contextmanager
-    def begin(title: str, budget: float) -> Iterator[Report]:
-        def report(seconds: float, what: str) -> None:
-            said[0] = f"{title}: {seconds:.0f} of {budget:.3g} s, {what}"
+    def begin(title: str, budget: float) -> Iterator[ProgressCallback]:
+        def progress(seconds: float, what: str) -> None:
+            line[0] = f"{title}: {seconds:.0f} of {budget:.3g} s, {what}"
 
-        report(0.0, "starting")
-        yield report
+        progress(0.0, "starting")
+        yield progress
 
     thread = Thread(target=write, daemon=True)
     thread.start()
@@ -333,6 +336,6 @@ def _say(line: str, screen: Console, style: str | None = None) -> None:
     screen.print(line, style=style, soft_wrap=not screen.is_terminal)
 
 
-def _show_map(cells: list[crossover.Cell], screen: Console) -> None:
+def _show_map(cells: list[crossover.MapCell], screen: Console) -> None:
     for line in crossover.text(cells, screen.width):
         screen.print(line, soft_wrap=True)

@@ -28,7 +28,7 @@ NO_RESULTS = (
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
-@click.option("--since", metavar="DATE|COMMIT|TAG", help="Only this commit or day, and later.")
+@click.option("--since", metavar="DATE|COMMIT|TAG", help="Only this commit or day and later ones.")
 @click.option("--machine", "machines", multiple=True, metavar="NAME", help="Only this machine.")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case: vgg-b1.")
 @click.option("--candidate", metavar="REGEX", help="Only candidates that match: '^torch:cpu'.")
@@ -39,7 +39,7 @@ NO_RESULTS = (
     type=click.FloatRange(1.0, min_open=True),
     default=RATIO,
     show_default=True,
-    help="From which step on time or memory counts as changed.",
+    help="Smallest step of time or memory that counts as a change.",
 )
 @click.option(
     "--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this file."
@@ -112,13 +112,13 @@ def history(
     controls = [one for one in past.only(judged, order) if one.is_baseline and one not in shown]
     found = past.regressions([*lines, *controls], ratio=ratio)
     is_open = {regression.series for regression in found if regression.state == "open"}
-    told = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
+    shown_lines = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
     note = None
     if png is not None:
-        note = history_plot.draw(lines, order, {line.series: line.steps for line in told}, png)
+        note = history_plot.draw(lines, order, {one.series: one.steps for one in shown_lines}, png)
     if as_json:
         payload = {
-            "series": [_series_row(line) for line in told],
+            "series": [_series_row(line) for line in shown_lines],
             "regressions": [_regression_row(regression) for regression in found],
             "files": [str(png)] if png is not None else [],
             "stale": stale,
@@ -127,7 +127,7 @@ def history(
         emit(envelope(SCHEMA, payload))
     else:
         screen = console()
-        text.show(told, len(order), show_all, screen)
+        text.show(shown_lines, len(order), show_all, screen)
         regressed = text.sentences(found) if len(order) > 1 else []
         for sentence in [*regressed, *text.failures(lines), *filter(None, [note])]:
             screen.print(sentence)

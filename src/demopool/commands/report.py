@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ..choosing.runners import Report
+from ..choosing.runners import ProgressCallback
 from ..errors import DemopoolError
 from .output import console, emit, envelope, json_option
 
@@ -40,12 +40,12 @@ EVERY = 5.0
     "--claims",
     "race_claims",
     is_flag=True,
-    help="First race what the paper's claims compare, unless that was done here before.",
+    help="First race the candidates of the paper's claims, unless this machine has done so.",
 )
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True, max=86400),
-    help="Seconds for the race of one claim, set-up apart.  [default: 60]",
+    help="Maximum seconds for the race of one claim, without set-up.  [default: 60]",
 )
 @click.option("--fresh", is_flag=True, help="Race the claims again.")
 @json_option
@@ -86,9 +86,9 @@ def report(
 
     if race_claims:
         before = data.gather(paths).claimed
-        with _told() as tell:
+        with _progress() as progress:
             claim_races.measure(
-                before, budget=budget or claim_races.BUDGET, fresh=fresh, report=tell
+                before, budget=budget or claim_races.BUDGET, fresh=fresh, progress=progress
             )
     built = build(folder, paths)
     if as_json:
@@ -109,7 +109,7 @@ def report(
 
 
 @contextmanager
-def _told() -> Iterator[Report]:
+def _progress() -> Iterator[ProgressCallback]:
     """What is being done: on one line of a terminal, or a line every few seconds without one."""
     errors = Console(stderr=True, markup=False, highlight=False)
     if errors.is_terminal:
@@ -118,10 +118,10 @@ def _told() -> Iterator[Report]:
         return
     last = -EVERY
 
-    def tell(seconds: float, what: str) -> None:
+    def progress(seconds: float, what: str) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
             errors.print(what, soft_wrap=True)
 
-    yield tell
+    yield progress

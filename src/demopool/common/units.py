@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-
-def quantity(measure: str, unit: str | None = None) -> str:
-    """``time``, ``memory``, ``error`` or ``other``, from the name of a measure or its unit."""
-    if unit in ("seconds", "s") or measure.endswith("_s"):
-        return "time"
-    if unit == "bytes" or measure.endswith("_bytes"):
-        return "memory"
-    return "error" if measure.endswith("error") else "other"
-
-
-# From when on, so many seconds are one, its name.
+# The least time shown in a unit, the seconds of one, its name.
 _TIMES = ((3600.0, 3600.0, "h"), (1000.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
 
+AXES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
+"""On an axis: what a value is multiplied by, and the unit it has then; others stay as they are."""
 
-def readable(value: float | None, kind: str) -> str:
-    """A value of one of these kinds of quantity, in about three digits."""
+
+def readable(value: float | None, quantity: str) -> str:
+    """A ``time``, ``memory``, ``error`` or ``other`` quantity, in about three digits."""
     if value is None:
         return "-"
-    if kind == "time":
+    if quantity == "time":
         for least, size, unit in _TIMES:
             if value >= 0.9995 * least:
                 return f"{_digits(value / size)} {unit}"
         return f"{value * 1e6:.3g} us"
-    if kind == "memory":
+    if quantity == "memory":
         for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
             # What would be rounded to 1000 of a unit is 1 of the next.
             if value >= 0.9995 * size:
                 return f"{_digits(value / size)} {unit}"
         return f"{value:.0f} B"
-    return f"{value:.1e}" if kind == "error" else f"{value:.4g}"
+    return f"{value:.1e}" if quantity == "error" else f"{value:.4g}"
 
 
 def _digits(value: float) -> str:

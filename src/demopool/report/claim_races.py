@@ -16,8 +16,7 @@ from itertools import zip_longest
 from ..choosing import qualifying
 from ..choosing.budget import Budget
 from ..choosing.racing import OutOfTime, Race
-from ..choosing.runners import Report, Runner, Workers
-from ..common import places
+from ..choosing.runners import ProgressCallback, Runner, Workers
 from ..contract import registry
 from ..errors import InvalidInput
 from ..machine import fingerprint, system
@@ -27,7 +26,7 @@ from ..problem.routes import Sizes, find
 from ..problem.vocabulary import TIMED_BACKENDS, State
 from ..profiles.eligibility import predicted_bytes, predicted_seconds
 from ..trials import requests, samples
-from ..trials.samples import Sample
+from ..trials.samples import Phase, Sample
 from . import claims
 from .claims import CLAIMS, SESSION, Claim, Side
 
@@ -48,7 +47,7 @@ def measure(
     budget: float = BUDGET,
     threads: int | None = None,
     fresh: bool = False,
-    report: Report = lambda seconds, what: None,
+    progress: ProgressCallback = lambda seconds, what: None,
 ) -> list[Sample]:
     """Race every claim that has no race of this machine and its present code; all new samples."""
     threads = threads or system.usual_threads()
@@ -60,7 +59,7 @@ def measure(
         if not fresh and before and _is_current(before) and claims.judge(claim, before).measured:
             continue
         with Workers(threads) as workers:
-            found += race(claim, workers, budget=budget, report=report)
+            found += race(claim, workers, budget=budget, progress=progress)
     return found
 
 
@@ -73,27 +72,27 @@ def race(
     workers: Workers,
     *,
     budget: float = BUDGET,
-    report: Report = lambda seconds, what: None,
+    progress: ProgressCallback = lambda seconds, what: None,
 ) -> list[Sample]:
     """The samples, which are on disk the moment they are measured."""
     found: list[Sample] = []
-    path = places.cache_folder() / "samples" / "claims" / f"{claim.key}-t{workers.threads}.jsonl"
+    path = samples.folder() / "claims" / f"{claim.key}-t{workers.threads}.jsonl"
 
     def save(sample: Sample) -> None:
         found.append(sample)
         with suppress(InvalidInput):  # a cache that cannot be written must not cost the measurement
             samples.append(path, [sample])
 
-    def tell(seconds: float, what: str) -> None:
-        report(seconds, f"{claim.key}: {what}")
+    def of_claim(seconds: float, what: str) -> None:
+        progress(seconds, f"{claim.key}: {what}")
 
-    running = ClaimRace(claim, workers, budget, save, tell)
+    running = ClaimRace(claim, workers, budget, save, of_claim)
     with suppress(OutOfTime):
         qualifying.qualify(running)
         if claim.measure == "lowest_s":
             running.take_turns()
         else:
-            running.weigh()
+            running.weigh(claim)
     return found
 
 
@@ -125,7 +124,7 @@ class ClaimRace(Race):
         workers: Workers,
         budget: float,
         save: Callable[[Sample], None],
-        report: Report,
+        progress: ProgressCallback,
     ) -> None:
         present: list[str] = [
             name for name in TIMED_BACKENDS if registry.probe(name).state is State.OK
@@ -139,7 +138,9 @@ class ClaimRace(Race):
         ]
         # The sides take turns here too: a budget that ends early should not cost one of them.
         order = [r for turn in zip_longest(*self.sides) for r in turn if r is not None]
-        super().__init__(claim.ours.case, order, workers, Budget(budget), save=save, report=report)
+        super().__init__(
+            claim.ours.case, order, workers, Budget(budget), save=save, progress=progress
+        )
         self.session = f"{SESSION}{claim.key}:{self.session}"
 
     def take_turns(self) -> None:
@@ -150,7 +151,7 @@ class ClaimRace(Race):
             if not all(left):
                 return  # there is nobody to compare with
             alive = [runner for side in left for runner in side]
-            self.report(f"round {len(self.rounds) + 1} of {ROUNDS}")
+            self.progress(f"round {len(self.rounds) + 1} of {ROUNDS}")
             made = self._round(alive, len(self.rounds) + 1, times)
             if made is not None:
                 self.rounds.append(made)
@@ -174,10 +175,11 @@ class ClaimRace(Race):
             if any(m.lowest[r.name] < (1 + 4 / count) * m.lowest[best] for m in self.rounds)
         ]
 
-    def weigh(self) -> None:
+    def weigh(self, claim: Claim) -> None:
         """The memory of a call, a few times; the first is from the qualification."""
         for runner in self.racing:
             for number in range(2, claims.READINGS + 1):
-                answer = self.ask(runner, requests.run_peak_host, warm=True)
-                if answer.state is State.OK and answer.value is not None:
-                    self.keep(runner, "peak_host_bytes", answer.value, round=number)
+                answer = self.ask(runner, requests.run_measure, measure=claim.measure, warm=True)
+                if answer.state is State.OK and answer.value.value is not None:
+                    of = {"phase": Phase.ROUND, "round": number}
+                    self.keep(runner, claim.measure, answer.value.value, **of)

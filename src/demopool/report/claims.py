@@ -70,6 +70,13 @@ def _side(descriptor: str, case: str, routes: tuple[str, ...] = ()) -> Side:
 
 _VGG, _RESNET = "vgg-b1", "resnet-b1"
 
+
+def _less_memory(key: str, text: str, *, than: str, limit: float, reading: str) -> Claim:
+    """Of the sketch of ResNet features, than of another descriptor."""
+    sides = (_side("sketched-democratic", _RESNET), _side(than, _RESNET))
+    return Claim(key, text, *sides, "peak_host_bytes", limit, reading)
+
+
 CLAIMS = (
     Claim(
         "newton",
@@ -88,21 +95,17 @@ CLAIMS = (
         limit=1 + rule.MARGIN,
         reading=f"by {rule.MARGIN:.0%} or more",
     ),
-    Claim(
+    _less_memory(
         "sketch-memory",
         "A sketch needs far less memory than the full descriptor (ResNet, k = 8192)",
-        _side("sketched-democratic", _RESNET),
-        _side("democratic", _RESNET),
-        measure="peak_host_bytes",
+        than="democratic",
         limit=2.0,
         reading="less than half, to make it",
     ),
-    Claim(
+    _less_memory(
         "power-memory",
         "Sketching needs two orders of magnitude less memory than the matrix power (ResNet)",
-        _side("sketched-democratic", _RESNET),
-        _side("power", _RESNET),
-        measure="peak_host_bytes",
+        than="power",
         limit=100.0,
         reading="100 times less, to make it",
     ),
@@ -208,31 +211,31 @@ def best_of(rounds: Sequence[Round], names: set[str]) -> str | None:
 
 def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     assert claim.theirs is not None
-    timed = stored.rounds_of(of_session, 1, name_of)
+    timed = stored.rounds_of(of_session, name=name_of)
     names = [_names(side, of_session) for side in claim.sides]
     rounds = [r for r in timed if all(own & r.lowest.keys() for own in names)]
     ours, theirs = (best_of(rounds, own) for own in names)
     if len(rounds) < FEWEST or ours is None or theirs is None:
-        said = f"{_counted(len(rounds))} of both sides, {FEWEST} are needed"
+        short = f"{_counted(len(rounds))} of both sides, {FEWEST} are needed"
         missing = [
-            _told_side(side)
+            _side_text(side)
             for side, own in zip(claim.sides, names, strict=True)
             if not any(own & r.lowest.keys() for r in timed)
         ]
         if missing:
-            said += f" ({' and '.join(missing)} in none)"
-        return _unknown(claim, f"{said}; {COMMAND} --fresh --budget 120 tries longer")
+            short += f" ({' and '.join(missing)} in none)"
+        return _unknown(claim, f"{short}; {COMMAND} --fresh --budget 120 tries longer")
     ratios = [r.lowest[theirs] / r.lowest[ours] for r in rounds]
     low, middle, high = rule.interval(ratios)
     where = f"{ours} against {theirs}, {_counted(len(rounds))}"
     if middle >= 1:
-        told = f"{_times(middle)} faster ({_times(low)} to {_times(high)}): {where}"
+        text = f"{_times(middle)} faster ({_times(low)} to {_times(high)}): {where}"
     else:
-        told = f"{_times(1 / middle)} slower ({_times(1 / high)} to {_times(1 / low)}): {where}"
+        text = f"{_times(1 / middle)} slower ({_times(1 / high)} to {_times(1 / low)}): {where}"
     if rule.is_busy(rounds):
-        told += f"; others used {rule.cores_of_others(rounds):.1f} cores"
+        text += f"; others used {rule.cores_of_others(rounds):.1f} cores"
         low, high = low / (1 + rule.BUSY_MARGIN), high * (1 + rule.BUSY_MARGIN)
-    return _by_limit(claim, told, low, high)
+    return _by_limit(claim, text, low, high)
 
 
 def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
@@ -259,20 +262,20 @@ def _by_memory(claim: Claim, of_session: Sequence[Sample]) -> Judged:
         f"{readable(float(np.median(large)), 'memory')} to make"
     )
     smaller = claim.theirs.case.d**claim.theirs.case.order / claim.ours.case.k
-    told = (
+    text = (
         f"{_times(ratio)} less ({_times(low)} to {_times(high)}): {sizes}; {smaller:.0f}x less to "
         f"store: {ours} against {theirs}, {min(len(small), len(large))} measurements"
     )
-    return _by_limit(claim, told, low, high)
+    return _by_limit(claim, text, low, high)
 
 
-def _told_side(side: Side) -> str:
+def _side_text(side: Side) -> str:
     return f"{side.case.descriptor} by {' or '.join(side.routes) or 'any route'}"
 
 
 def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     names = _names(claim.ours, of_session)
-    rounds = stored.rounds_of(of_session, 1, name_of)
+    rounds = stored.rounds_of(of_session, name=name_of)
     name = best_of(rounds, names) if rounds else None
     if name is None:
         return _unknown(claim, "no candidate was checked and timed")
@@ -284,18 +287,18 @@ def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     if len(rounds) >= FEWEST:
         time += f" ({readable(low, 'time')} to {readable(high, 'time')})"
     error = f", error {errors[-1]:.0e}" if errors else ""
-    told = (
+    text = (
         "not from the sketches of the features, which is what is proved; but from its eigenvectors "
         f"it can: {time}{error}, {name}, {_counted(len(rounds))}"
     )
-    return Judged(claim.text, claim.reading, told, False, measured=True)
+    return Judged(claim.text, claim.reading, text, False, measured=True)
 
 
-def _by_limit(claim: Claim, told: str, low: float, high: float) -> Judged:
+def _by_limit(claim: Claim, text: str, low: float, high: float) -> Judged:
     holds = True if low >= claim.limit else False if high < claim.limit else None
     if holds is None:
-        told = f"cannot be said, the interval holds the limit: {told}"
-    return Judged(claim.text, claim.reading, told, holds, measured=True)
+        text = f"cannot be said, the interval holds the limit: {text}"
+    return Judged(claim.text, claim.reading, text, holds, measured=True)
 
 
 def _unknown(claim: Claim, why: str) -> Judged:

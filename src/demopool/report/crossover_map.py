@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..choosing.crossover import Cell
+from ..choosing.crossover import MapCell
 from ..problem.vocabulary import Verdict
 from . import pictures
 
 
-def draw(cells: Sequence[Cell], title: str, *, size: tuple[float, float] | None = None) -> Any:
+def draw(cells: Sequence[MapCell], title: str, *, size: tuple[float, float] | None = None) -> Any:
     """A coloured map; ties are hatched, unknowns pale, and every cell says by how much.
 
     With a ``size``, in inches, it has no legend: whoever asks for one has a legend beside it.

@@ -1,12 +1,11 @@
 """What is known: races with their answers, and plain facts for the pictures.
 
-Nothing here trusts a file: only regular files of a sane size are opened, and what is in them is
-taken only where it can be what it says. What was set aside is told in a sentence.
+All of it comes from the table of ``results.read``, which has checked every row. What was set aside
+is noted in a sentence.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 
 from ..choosing import rule, sessions, stored
 from ..choosing.choice import Choice
-from ..common import places
 from ..errors import DemopoolError
 from ..problem import cases
 from ..problem.candidates import Candidate
@@ -23,18 +21,10 @@ from ..problem.cases import Case
 from ..problem.vocabulary import DESCRIPTORS
 from ..results import table
 from ..trials import samples
-from ..trials.samples import Sample
+from ..trials.samples import Phase, Sample
 from . import claims
 
-MOST_BYTES = 256 * 2**20
-"""Of a file of samples: a race leaves some ten kilobytes."""
-
-LARGEST = 10**12
-"""Of a size in a case: what has more was never measured."""
-
 _NAME = re.compile(r"[A-Za-z0-9_.:+-]{1,60}")
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+Z-]{1,30}")
-_SIZES = ("batch", "n", "d", "k", "iterations")
 _BROKEN = (ValueError, TypeError, ArithmeticError, RecursionError, OSError, MemoryError)
 _BOUNDS = {
     "call_s": (stored.SHORTEST, stored.LONGEST),
@@ -92,7 +82,7 @@ class Job(NamedTuple):
 
 @dataclass
 class Gathered:
-    """``frame``: asv's results for the history; ``notes``: what was set aside, and why.
+    """``frame``: the table of ``results.read``; ``notes``: what was set aside, and why.
 
     ``begun``: machine, threads and case of whatever has samples, with or without a whole round.
     """
@@ -121,21 +111,18 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
     ``here`` is the key of this machine.
     """
     found = Gathered()
+    found.frame = _table(paths, found.notes)
+    found.notes += map(plain, found.frame.attrs["unreadable"])
     try:
-        found.frame = table.read(list(paths) if paths else None)
-        found.notes += map(plain, found.frame.attrs["unreadable"])
         found.facts += _of_asv(found.frame)
-    except DemopoolError as problem:
-        if paths:
-            raise
-        found.notes.append(plain(str(problem)))
     except _BROKEN as problem:
         found.notes.append(plain(f"asv's results were set aside: {problem}"))
-    rows: list[Sample] = []
-    for path in _sample_files(paths or (places.cache_folder() / "samples",)):
-        rows += _read(path, found.notes)
-    found.claimed = [s for s in rows if s.session.startswith(claims.SESSION)]
-    rest = [s for s in rows if not s.session.startswith(claims.SESSION)]
+    rows = table.samples_in(found.frame)
+    filled = [s for s in rows if s.case.batch]
+    if len(filled) < len(rows):
+        found.notes.append(f"{len(rows) - len(filled)} samples of no images were set aside.")
+    found.claimed = [s for s in filled if s.session.startswith(claims.SESSION)]
+    rest = [s for s in filled if not s.session.startswith(claims.SESSION)]
     found.begun = {(s.fingerprint, s.threads, s.case) for s in rest}
     # This machine's come first, in tables and pictures.
     found.jobs = sorted(_jobs(rest), key=lambda job: job.fingerprint != here)
@@ -144,50 +131,18 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
     return found
 
 
-def _sample_files(paths: Iterable[Path]) -> list[Path]:
-    """Regular files only: a pipe would be waited for, and a link may lead anywhere."""
-    found = []
-    for path in paths:
-        if path.is_file() and path.suffix == ".jsonl":
-            found.append(path)
-        for folder, _, names in os.walk(path):
-            inside = (Path(folder) / name for name in names if name.endswith(".jsonl"))
-            found += [file for file in inside if file.is_file() and not file.is_symlink()]
-    return sorted(set(found))
-
-
-def _read(path: Path, notes: list[str]) -> Iterator[Sample]:
+def _table(paths: tuple[Path, ...], notes: list[str]) -> Any:
+    """The table of everything; broken results of asv do not cost the samples of ``choose``."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            notes.append(plain(f"{path.name} was set aside: it is larger than 256 MiB."))
-            return
-        rows = list(samples.read(path, lambda sentence: notes.append(plain(sentence))))
-    except (DemopoolError, *_BROKEN) as problem:
-        notes.append(plain(f"{path.name} was set aside: {problem}"))
-        return
-    sound = [row for row in rows if _is_sound(row)]
-    if len(sound) < len(rows):
-        count = len(rows) - len(sound)
-        notes.append(plain(f"{path.name}: {count} rows were set aside, they cannot be so."))
-    yield from sound
-
-
-def _is_sound(s: Sample) -> bool:
-    """Whether every field is of its type, and a size one that can be measured."""
-    texts = (s.backend, s.route, s.measure, s.session, s.fingerprint, s.code, s.measured_at)
-    counts = (s.round, s.threads)
-    return (
-        all(isinstance(text, str) for text in texts)
-        and all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
-        and s.threads >= 1
-        and abs(s.round) < LARGEST
-        and (s.value is None or isinstance(s.value, int | float))
-        and all(_NAME.fullmatch(name) for name in (s.backend, s.route, s.measure))
-        and all(not text or _NAME.fullmatch(text) for text in (s.session, s.fingerprint, s.code))
-        and _STAMP.fullmatch(s.measured_at) is not None
-        and all(0 < getattr(s.case, size) < LARGEST for size in _SIZES if size != "iterations")
-        and s.case.iterations < LARGEST
-    )
+        return table.read(list(paths) if paths else None)
+    except DemopoolError as problem:
+        if paths:
+            raise
+        notes.append(plain(str(problem)))
+    except _BROKEN as problem:
+        notes.append(plain(f"asv's results were set aside: {problem}"))
+    stored = samples.folder()
+    return table.read([stored] if stored.is_dir() else [])
 
 
 def _is_possible(measure: str, value: Any) -> bool:
@@ -208,8 +163,7 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
         if not _is_possible(row.measure, row.value):
             continue
         case = cases.named(row.case, descriptor=row.subject)
-        threads = None if row.threads is None or row.threads != row.threads else row.threads
-        threads = int(threads) if isinstance(threads, int) else None
+        threads = int(row.threads) if isinstance(row.threads, int) else None
         source = plain(f"asv, commit {str(row.commit)[:8]}")
         origin = Origin(plain(str(row.machine))[:40], threads, source)
         low, high = (
@@ -242,7 +196,11 @@ def _of_calls(found: Iterable[Sample]) -> Iterator[Fact]:
     """Calls in a row, without a race: of every candidate those of its newest code."""
     groups: dict[tuple[Any, ...], tuple[str, list[float]]] = {}
     for s in found:
-        if s.measure != "call_s" or s.round or not _is_possible("call_s", s.value):
+        if (
+            s.measure != "call_s"
+            or s.phase is not Phase.ONCE
+            or not _is_possible("call_s", s.value)
+        ):
             continue
         origin = Origin(machine_name(s.fingerprint), s.threads, "calls")
         key = (origin, s.backend, s.route, s.case)

@@ -18,11 +18,12 @@ from zlib import crc32
 import numpy as np
 
 from ..choosing import crossover, rule
-from ..common.units import readable
+from ..common.units import AXES, readable
 from ..errors import DemopoolError
 from ..problem.cases import Case
 from ..problem.vocabulary import DESCRIPTORS, Descriptor
 from ..results import history
+from ..trials.measures import MEASURES
 from . import crossover_map, history_plot, pictures
 from .data import Fact, Gathered, Job, Origin, plain
 from .pictures import GRID, INK, SOFT
@@ -42,8 +43,7 @@ _FEWEST = 3
 """Sizes in a curve."""
 
 _HISTORY_PANELS = 8
-_UNITS = {"call_s": "milliseconds a call", "peak_host_bytes": "MB beyond the input"}
-_SCALES = {"call_s": 1e3, "peak_host_bytes": 1e-6, "error": 1.0}
+_LABELS = {"call_s": "ms a call", "peak_host_bytes": "MB beyond the input"}
 _WORDS = {"call_s": "time", "peak_host_bytes": "memory"}
 
 
@@ -107,9 +107,9 @@ def of_job(job: Job) -> Iterator[Figure]:
             if row.low_s is not None and value <= end:
                 shown = [[value - low], [min(high, end) - value]]
                 axes.errorbar(value, y, xerr=shown, color=INK, lw=1, capsize=2.5)
-            told = readable(row.median_s, "time") + (" »" if value > end else "")
+            label = readable(row.median_s, "time") + (" »" if value > end else "")
             beside = {"xytext": (4, 0), "textcoords": "offset points", "annotation_clip": False}
-            axes.annotate(told, (min(high, end), y), va="center", fontsize=8, **beside)
+            axes.annotate(label, (min(high, end), y), va="center", fontsize=8, **beside)
         axes.set_yticks(range(len(rows)), [str(row.candidate) for row in rows], fontsize=8)
         axes.invert_yaxis()
         axes.set(xlabel=unit, xlim=(0, end))
@@ -128,7 +128,7 @@ def all_of(found: Gathered) -> Iterator[Figure]:
     for descriptor in DESCRIPTORS:
         of_this = [f for f in found.facts if f.case.descriptor == descriptor]
         for over in ("n", "d", "batch"):
-            for measure in _UNITS:
+            for measure in _LABELS:
                 yield from _numbered(_scaling(of_this, descriptor, over, measure))
         yield from _numbered(_maps(found.jobs, descriptor))
         for measure in ("peak_host_bytes", "error"):
@@ -153,7 +153,7 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
         widest = max(of_origin.values(), key=lambda group: len(_at(group, over)))
         if len(_at(widest, over)) < _FEWEST:
             continue
-        scale = _SCALES[measure]
+        scale = _scale(measure)
         with _quietly():
             figure, axes = _panel()
             legend = []
@@ -172,9 +172,9 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
                 style = {"lw": 1.3, "ms": 4, "elinewidth": 1, "capsize": 2}
                 axes.errorbar(x, y, yerr=np.maximum(whiskers, 0.0), **look.line, **style)
                 slope = fitted_slope(x, y)
-                told = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
-                legend.append((look, f"{candidate}{told}"))
-            axes.set(xlabel=over, ylabel=_UNITS[measure])
+                fitted = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
+                legend.append((look, f"{candidate}{fitted}"))
+            axes.set(xlabel=over, ylabel=_LABELS[measure])
             _logarithmic(axes)
         case = widest[0].case
         others = {"n": "n", "d": "d", "batch": "images"}
@@ -246,7 +246,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
             before is None or size > (len(before[1]), before[0].batch * before[0].n * before[0].d)
         ):
             chosen[origin] = (case, complete)
-    scale, unit = _SCALES[measure], _UNITS.get(measure, "relative error")
+    scale, unit = _scale(measure), _LABELS.get(measure) or MEASURES[measure].unit
     for origin, (case, complete) in chosen.items():
         with _quietly():
             figure, axes = _panel()
@@ -260,7 +260,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
                 )
                 look = pictures.look(name)
                 face = "none" if beaten else look.colour
-                seconds = _SCALES["call_s"]
+                seconds = _scale("call_s")
                 whiskers = [
                     [max(time.value - _or(time.low, time.value), 0.0) * seconds],
                     [max(_or(time.high, time.value) - time.value, 0.0) * seconds],
@@ -270,7 +270,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
                 place = ([time.value * seconds], [other.value * scale])
                 axes.errorbar(*place, xerr=whiskers, **line, **style)
                 legend.append((look._replace(stroke=""), name))
-            axes.set(xlabel=_UNITS["call_s"], ylabel=unit)
+            axes.set(xlabel=_LABELS["call_s"], ylabel=unit)
             _logarithmic(axes)
         what = "memory" if measure != "error" else "error"
         better = "leaner" if measure != "error" else "more accurate"
@@ -352,8 +352,13 @@ def _origin(origin: Origin) -> str:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    told = readable(seconds, "time").rpartition(" ")[2]
-    return {"s": (1.0, "seconds"), "ms": (1e3, "milliseconds")}.get(told, (1e6, "microseconds"))
+    unit = readable(seconds, "time").rpartition(" ")[2]
+    return {"s": (1.0, "seconds"), "ms": (1e3, "milliseconds")}.get(unit, (1e6, "microseconds"))
+
+
+def _scale(measure: str) -> float:
+    """What a value is multiplied by on an axis."""
+    return AXES.get(MEASURES[measure].quantity, (1.0, ""))[0]
 
 
 def _panel(height: float = HEIGHT) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
+from ..common.units import AXES
 from ..errors import DemopoolError, InvalidInput
 from ..results.history.analysis import Series, Step
 from . import pictures
@@ -14,7 +15,6 @@ from . import pictures
 PANELS = 12
 """More in one picture cannot be read; those with steps come first."""
 
-_SCALES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
 _WIDTH, _PANEL_HEIGHT, _DOTS_PER_INCH = 9.0, 2.5, 150
 _LABELS = 14
 _MARK_ROOM = 0.13
@@ -134,7 +134,7 @@ def _draw_panel(
     styles: Mapping[str, Mapping[str, Any]],
 ) -> None:
     first = group[0]
-    scale, unit = _SCALES.get(first.quantity, (1.0, first.unit or ""))
+    scale, unit = AXES.get(first.quantity, (1.0, first.unit or ""))
     here = {point.commit for one in group for point in one.points}
     place = {commit: x for x, commit in enumerate(c for c in order if c in here)}
     for one in group:

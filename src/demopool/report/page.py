@@ -11,12 +11,13 @@ from importlib.metadata import version
 from importlib.resources import files as resources
 from typing import Any
 
-from ..choosing.choice import Choice, Row
+from ..choosing.choice import Choice, Ranked
 from ..common.units import readable
 from ..contract import capabilities, registry
 from ..machine import fingerprint
 from ..problem.cases import Case
 from ..profiles.store import Decided, Profile
+from ..trials.measures import ONCE
 from .claims import Judged
 from .data import Gathered, Job
 from .figures import Figure
@@ -105,11 +106,11 @@ def span(low: float | None, middle: float | None, high: float | None) -> str:
     return f"{readable(middle, 'time')} ({readable(low, 'time')} to {readable(high, 'time')})"
 
 
-def time_of(row: Row) -> str:
+def time_of(row: Ranked) -> str:
     return span(row.low_s, row.median_s, row.high_s)
 
 
-def ratio(row: Row | None) -> str:
+def ratio(row: Ranked | None) -> str:
     """To the best, as ``choose`` prints it, with its interval."""
     if row is None or row.ratio is None:
         return "-"
@@ -118,7 +119,7 @@ def ratio(row: Row | None) -> str:
     return f"{row.ratio:.2f}x ({row.ratio_low:.2f} to {row.ratio_high:.2f})"
 
 
-def best_and_next(choice: Choice) -> tuple[Row | None, Row | None]:
+def best_and_next(choice: Choice) -> tuple[Ranked | None, Ranked | None]:
     """The recommended row, and the one of the others with the lowest ratio."""
     timed = [row for row in choice.rows if row.median_s is not None]
     own = next((r for r in timed if (r.backend, r.route) == (choice.backend, choice.route)), None)
@@ -221,8 +222,8 @@ def _jobs(
         return
     yield '<h2 id="jobs">Every job</h2>'
     if limits:
-        told = "; ".join(map(str, limits))
-        yield paragraph(f"The limit is what this machine reached just now: {told}.", "note")
+        reached = "; ".join(map(str, limits))
+        yield paragraph(f"The limit is what this machine reached just now: {reached}.", "note")
     cards = [_card(job, why, bars, key) for job, why, bars in jobs]
     yield f'<div class="grid">{"".join(cards[:OPEN_JOBS])}</div>'
     if cards[OPEN_JOBS:]:
@@ -234,21 +235,24 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
     choice = job.choice
     foreign = "" if job.fingerprint == key else f", on {job.origin.machine}"
     threads = f"{choice.threads} thread{'s' * (choice.threads > 1)}"
+    timed = [row for row in choice.rows if row.median_s is not None]
+    measured = [m for m in ONCE.values() if any(getattr(row, m.name) is not None for row in timed)]
     rows: list[Sequence[Cell | str]] = [
         (
             str(row.candidate),
             Cell(time_of(row), row.median_s),
             Cell(ratio(row), row.ratio),
             str(row.rounds),
-            Cell(readable(row.first_call_s, "time"), row.first_call_s),
-            Cell(readable(row.peak_host_bytes, "memory"), row.peak_host_bytes),
-            Cell(readable(row.error, "error"), row.error),
+            *(
+                Cell(readable(getattr(row, m.name), m.quantity), getattr(row, m.name))
+                for m in measured
+            ),
             str(row.verdict or row.state),
         )
-        for row in choice.rows
-        if row.median_s is not None
+        for row in timed
     ]
-    headings = ("candidate", "median (95 %)", "x best (95 %)", "rounds", "first call", "memory")
+    headings = ["candidate", "median (95 %)", "x best (95 %)", "rounds"]
+    headings += [m.heading for m in measured]
     rounds = f"{choice.rounds} round{'s' * (choice.rounds != 1)}"
     when = f"{job.measured_at[:10]}{foreign}"
     facts = f"{rounds}, {threads}; others used: {load(job)}; {when}."
@@ -261,7 +265,7 @@ def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
         paragraph(facts, "note"),
         bullets(choice.warnings, "warnings"),
         f"<details><summary>all {len(rows)} candidates</summary>",
-        table((*headings, "error", "verdict"), rows, numbers=(3, 4, 5, 6)),
+        table([*headings, "verdict"], rows, numbers=range(3, len(headings))),
         "</details></section>",
     ]
     return "".join(parts)
@@ -300,8 +304,8 @@ def _support() -> Iterable[str]:
     yield table(("backend", "here", "device, or why not"), rows, sortable=False)
     lines: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in capabilities.table(names):
-        told = " ".join(row.dtypes) if row.state == "ok" else row.reason
-        lines.setdefault((row.operation, row.route, str(row.order)), {})[row.backend] = told
+        cell = " ".join(row.dtypes) if row.state == "ok" else row.reason
+        lines.setdefault((row.operation, row.route, str(row.order)), {})[row.backend] = cell
     yield "<details><summary>Every operation and route, with the reason for every hole</summary>"
     cells = [(*key, *(of.get(name, "-") for name in names)) for key, of in lines.items()]
     yield table(("operation", "route", "order", *names), cells)
@@ -324,7 +328,7 @@ def _fingerprint(facts: dict[str, Any], key: str) -> Iterable[str]:
     ]
     held = memory["limit_bytes"] or memory["total_bytes"]
     blas = [f"{b['name']} {b['version']} ({b['package'] or 'system'})" for b in facts["blas"]]
-    told = {
+    shown = {
         "key": key,
         "processor": cpu["name"],
         "cores": f"{cpu['usable_cores']} usable, {cpu['physical_cores'] or '?'} physical",
@@ -341,7 +345,7 @@ def _fingerprint(facts: dict[str, Any], key: str) -> Iterable[str]:
     }
     cells = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>"
-        for name, text in told.items()
+        for name, text in shown.items()
         if text
     )
     yield f'<table class="facts">{cells}</table>'

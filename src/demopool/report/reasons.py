@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..choosing.choice import Choice, Row
+from ..choosing.choice import Choice, Ranked
 from ..common.units import readable
 from ..errors import DemopoolError
 from ..measurement.worker import Worker
@@ -109,21 +109,21 @@ def reason(choice: Choice, at_most: Limit | None) -> str:
         theirs = work(following.candidate, choice.case) if following else None
     except (DemopoolError, KeyError, ArithmeticError):
         return ""
-    told = f"{best.candidate}: {_told(own)} by the cost model"
+    text = f"{best.candidate}: {_work_text(own)} by the cost model"
     if following and theirs:
-        told += _compared(best, following, own, theirs)
-    told += "."
+        text += _compared(best, following, own, theirs)
+    text += "."
     if at_most and best.median_s and own.is_counted:
         share = at_most.seconds(own) / best.median_s
         by = "arithmetic" if own.flops / at_most.flops > own.bytes / at_most.bytes else "bytes"
         if share <= 1:
-            told += f" It runs at {share:.0%} of the limit that its {by} would allow."
+            text += f" It runs at {share:.0%} of the limit that its {by} would allow."
         else:
-            told += " How near to the limit cannot be said: the machine is busier now than it was."
-    return told
+            text += " How near to the limit cannot be said: the machine is busier now than it was."
+    return text
 
 
-def _two(choice: Choice) -> tuple[Row | None, Row | None]:
+def _two(choice: Choice) -> tuple[Ranked | None, Ranked | None]:
     """The recommended row, and the one that comes next."""
     timed = [row for row in choice.rows if row.median_s is not None and row.state is State.OK]
     best = next((r for r in timed if (r.backend, r.route) == (choice.backend, choice.route)), None)
@@ -131,11 +131,11 @@ def _two(choice: Choice) -> tuple[Row | None, Row | None]:
     return best, min(others, key=lambda row: row.ratio or 0.0, default=None)
 
 
-def _told(of: Work) -> str:
+def _work_text(of: Work) -> str:
     return f"{of.flops / 1e9:.3g} GFLOP and {readable(of.bytes, 'memory')} moved"
 
 
-def _compared(best: Row, following: Row, own: Work, theirs: Work) -> str:
+def _compared(best: Ranked, following: Ranked, own: Work, theirs: Work) -> str:
     differences = []
     for word, mine, other in (
         ("arithmetic", own.flops, theirs.flops),

@@ -1,7 +1,7 @@
 """What asv leaves on disk, as plain rows: its result files, and the notes that lie beside them.
 
 asv stores numbers, ``null`` for a failure and ``NaN`` for what was skipped or not selected. Which
-of the two a ``NaN`` is, why, and on what software it was measured, is told by the notes: a file of
+of the two a ``NaN`` is, why, and on what software it was measured, is said by the notes: a file of
 JSON Lines with the same stem, written by the benchmarks themselves.
 """
 
@@ -49,8 +49,8 @@ _LONGEST_LITERAL = 1_000
 _SMALLEST, _LARGEST = 1e-30, 1e30
 """What is measured lies between: no ratio of two such values leaves the range of numbers."""
 
-Row = dict[str, Any]
-Cell = tuple[str, Any, Any]
+Record = dict[str, Any]
+CellKey = tuple[str, Any, Any]
 
 
 def project_folder(start: Path) -> Path | None:
@@ -87,7 +87,7 @@ def known_benchmarks(file: Path) -> dict[str, Any] | None:
 class Notes:
     """What the benchmarks wrote down beside a result file."""
 
-    cells: Mapping[Cell, tuple[int, Mapping[str, Any]]]
+    cells: Mapping[CellKey, tuple[int, Mapping[str, Any]]]
     fingerprints: tuple[tuple[datetime, str], ...]
 
     def about(self, benchmark: str, candidate: Any, case: Any) -> Mapping[str, Any] | None:
@@ -107,7 +107,7 @@ class Notes:
 
 def notes(file: Path) -> Notes:
     """The last line about a cell counts; half a line, as a crash leaves it, is passed over."""
-    cells: dict[Cell, tuple[int, Mapping[str, Any]]] = {}
+    cells: dict[CellKey, tuple[int, Mapping[str, Any]]] = {}
     fingerprints = []
     for number, line in enumerate(read_text(file).splitlines() if file.is_file() else ()):
         try:
@@ -123,7 +123,7 @@ def notes(file: Path) -> Notes:
     return Notes(cells, tuple(fingerprints))
 
 
-def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Row], int]:
+def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Record], int]:
     """Every cell of one result file, and how many were left out as stale.
 
     Stale is what an older version of a benchmark measured, or a benchmark that is gone: asv
@@ -136,7 +136,7 @@ def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Row], int]:
             "(`asv update` renews old ones)."
         )
     beside = notes(file.with_suffix(".jsonl"))
-    found: list[Row] = []
+    found: list[Record] = []
     stale = 0
     try:
         common = _common(stored, file)
@@ -155,7 +155,7 @@ def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Row], int]:
     return found, stale
 
 
-def _is_stale(name: str, entry: Row, known: Mapping[str, Any] | None) -> bool:
+def _is_stale(name: str, entry: Record, known: Mapping[str, Any] | None) -> bool:
     if known is None:
         return False
     if name not in known:
@@ -163,7 +163,7 @@ def _is_stale(name: str, entry: Row, known: Mapping[str, Any] | None) -> bool:
     return entry.get("version") not in (None, known[name].get("version"))
 
 
-def _common(stored: Row, file: Path) -> Row:
+def _common(stored: Record, file: Path) -> Record:
     """What all cells of a file share."""
     environment, commit = stored["env_name"], stored["commit_hash"]
     if not _COMMIT.fullmatch(commit):
@@ -190,7 +190,7 @@ def _threads(variables: Mapping[str, str], environment: str) -> int | None:
     return None
 
 
-def _cells(name: str, entry: Row, known: Row | None, beside: Notes) -> Iterator[Row]:
+def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Iterator[Record]:
     """One row per combination of parameters, in the order of their product."""
     parameters = entry["params"] or []
     count = prod(len(values) for values in parameters)
@@ -214,13 +214,13 @@ def _cells(name: str, entry: Row, known: Row | None, beside: Notes) -> Iterator[
     }
     for place, (combination, value) in enumerate(zip(combinations, results, strict=True)):
         chosen = dict(zip(names, (_literal(text) for text in combination), strict=True))
-        told = ", ".join(f"{key}={shown}" for key, shown in chosen.items())
+        text = ", ".join(f"{key}={shown}" for key, shown in chosen.items())
         ours = chosen if names == PARAMETERS else {}
         candidate, case = ours.get("candidate"), ours.get("case")
         backend, _, route = str(candidate or "").partition("/")
         yield {
             **common,
-            "parameters": told or None,
+            "parameters": text or None,
             "candidate": candidate,
             "backend": backend or None,
             "route": route or None,
@@ -230,14 +230,14 @@ def _cells(name: str, entry: Row, known: Row | None, beside: Notes) -> Iterator[
         }
 
 
-def _parameter_names(known: Row | None, count: int) -> list[str]:
+def _parameter_names(known: Record | None, count: int) -> list[str]:
     if known and len(known.get("param_names") or []) == count:
         return list(known["param_names"])
     # Without a list of benchmarks the names are not stored: two parameters are ours.
     return PARAMETERS if count == 2 else [f"param{number + 1}" for number in range(count)]
 
 
-def _named(name: str, known: Row | None) -> Row:
+def _named(name: str, known: Record | None) -> Record:
     """Kind, subject, measure and unit in the project's words: ``operations.Pool.time_call``."""
     *owners, method = name.split(".")
     prefix, _, rest = method.partition("_")
@@ -251,11 +251,11 @@ def _named(name: str, known: Row | None) -> Row:
     }
 
 
-def _outcome(value: Any, note: Mapping[str, Any] | None) -> Row:
+def _outcome(value: Any, note: Mapping[str, Any] | None) -> Record:
     """A number wins over any note; without one the note says what the gap is."""
     if _is_number(value):
         return {"state": "ok", "candidate_state": "ok", "value": float(value)}
-    told = {
+    why = {
         "reason": (note or {}).get("reason"),
         "candidate_state": (note or {}).get("state"),
     }
@@ -263,13 +263,13 @@ def _outcome(value: Any, note: Mapping[str, Any] | None) -> Row:
     if isinstance(value, float) and isnan(value):
         if note is None:
             return {"state": "not run"}
-        return {"state": "failed" if failed_note else "skipped", **told}
+        return {"state": "failed" if failed_note else "skipped", **why}
     if value is not None:
         return {"state": "failed", "reason": f"the value is {value!r}, which nothing measures"}
-    return {"state": "failed", **(told if failed_note else {"reason": _NO_REASON})}
+    return {"state": "failed", **(why if failed_note else {"reason": _NO_REASON})}
 
 
-def _statistics(entry: Row, place: int, value: float) -> Row:
+def _statistics(entry: Record, place: int, value: float) -> Record:
     def at(column: str) -> Any:
         found = (entry.get(column) or [None] * (place + 1))[place]
         return found if _is_number(found) else None
@@ -311,7 +311,7 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _object(file: Path, what: str) -> Row:
+def _object(file: Path, what: str) -> Record:
     try:
         parsed = json.loads(read_text(file))
     except (ValueError, RecursionError) as problem:

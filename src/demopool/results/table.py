@@ -15,9 +15,11 @@ from typing import Any
 
 from ..errors import DemopoolError, InvalidInput
 from ..problem.candidates import Candidate
-from ..problem.cases import NAMED, Case
+from ..problem.cases import NAMED, Case, named
 from ..problem.vocabulary import State
 from ..trials import samples
+from ..trials.measures import UNITS, quantity
+from ..trials.samples import Sample
 from . import asv_files
 
 COLUMNS = {
@@ -49,6 +51,10 @@ COLUMNS = {
     "version": "string",
     "measured_at": "datetime64[ns, UTC]",
     "fingerprint": "string",
+    "phase": "string",
+    "round": "Int64",
+    "session": "string",
+    "code": "string",
     "file": "string",
 }
 """Of the table, in order, with their dtypes."""
@@ -58,10 +64,9 @@ _LONGEST = 10_000
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
 """pandas counts nanoseconds from the first, up to a little more than the second."""
 
-_UNITS = {"_s": "seconds", "_bytes": "bytes", "error": "relative error"}
 _NOT_TRIED = (State.UNAVAILABLE, State.UNSUPPORTED)
 
-Row = dict[str, Any]
+Record = dict[str, Any]
 PathLike = str | os.PathLike[str]
 Known = Callable[[Path], Mapping[str, Any] | None]
 
@@ -71,7 +76,8 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
 
     ``paths``: one or many of a project's folder (with asv.conf.json), a results folder, a
     machine's folder, a result file, a file of samples. Without any: the results of the nearest
-    asv.conf.json from the current folder upwards, and the samples beside it.
+    asv.conf.json from the current folder upwards, and the samples that ``choose`` and
+    ``report --claims`` have stored.
 
     ================  ==============================================================================
     source            ``asv`` or ``samples``
@@ -100,6 +106,9 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
     version           of the benchmark
     measured_at       in UTC
     fingerprint       key of the machine and its software
+    phase, round      of a sample: ``once``, or the number of a ``round`` or ``confirming`` round
+    session           the race that a sample belongs to
+    code              what identifies the code of a sample's candidate
     file              where it was read
     ================  ==============================================================================
 
@@ -110,7 +119,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
     raises ``InvalidInput``.
     """
     pandas = _pandas()
-    rows: list[Row] = []
+    rows: list[Record] = []
     stale = 0
     unreadable: list[str] = []
     known = cache(asv_files.known_benchmarks)
@@ -150,7 +159,7 @@ def _pandas() -> Any:
     return pandas
 
 
-def _checked(row: Row, file: Path) -> Row:
+def _checked(row: Record, file: Path) -> Record:
     """Every column, of the kind it must have, whatever the file has put there."""
     try:
         return {
@@ -209,30 +218,35 @@ def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, 
 
 
 def _default_folders() -> list[Path]:
+    found = [samples.folder()]
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # it was deleted
-        return []
-    project = asv_files.project_folder(here)
-    kept = here / samples.FOLDER
-    return [project] if project else [kept] if kept.is_dir() else []
+        found.append(asv_files.project_folder(here) or here / samples.OLD_FOLDER)
+    except FileNotFoundError:  # the current folder was deleted
+        pass
+    return [folder for folder in found if folder.is_dir()]
 
 
 def _inside(folder: Path) -> list[Path]:
     """Result files and files of samples; what lies beside a result file is its notes."""
     if (folder / asv_files.CONFIGURATION).is_file():
-        parts = (asv_files.results_folder(folder), folder / samples.FOLDER)
+        parts = (asv_files.results_folder(folder), folder / samples.OLD_FOLDER)
         return [file for part in parts if part.is_dir() for file in _inside(part)]
     found = [file for file in folder.rglob("*.json") if asv_files.RESULT_NAME.fullmatch(file.name)]
-    lines = [file for file in folder.rglob("*.jsonl") if not file.with_suffix(".json").exists()]
+    # A link may lead anywhere, and a pipe would be waited for.
+    lines = [
+        file
+        for file in folder.rglob("*.jsonl")
+        if file.is_file() and not file.is_symlink() and not file.with_suffix(".json").exists()
+    ]
     return sorted(found) + sorted(lines)
 
 
-def _read_asv(file: Path, known: Known) -> tuple[list[Row], int]:
+def _read_asv(file: Path, known: Known) -> tuple[list[Record], int]:
     return asv_files.rows(file, known(file.parent.parent / "benchmarks.json"))
 
 
-def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Row]:
+def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Record]:
     try:
         found = [_from_sample(sample) for sample in samples.read(file, unreadable.append)]
     except (ValueError, TypeError, AttributeError, OverflowError) as problem:
@@ -242,7 +256,7 @@ def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Row]
     return found
 
 
-def _from_sample(sample: samples.Sample) -> Row:
+def _from_sample(sample: Sample) -> Record:
     state = (
         "ok" if sample.state is State.OK else "skipped" if sample.state in _NOT_TRIED else "failed"
     )
@@ -253,20 +267,51 @@ def _from_sample(sample: samples.Sample) -> Row:
         "kind": "descriptor",
         "subject": sample.case.descriptor,
         "measure": sample.measure,
-        "unit": next((u for end, u in _UNITS.items() if sample.measure.endswith(end)), None),
+        "unit": UNITS.get(quantity(sample.measure)),
         "candidate": str(Candidate(sample.backend, sample.route)),
         "backend": sample.backend,
         "route": sample.route,
         "case": _case_name(sample.case),
         "state": state,
         "candidate_state": sample.state.value,
-        "reason": sample.reason or None,
+        "reason": sample.reason[:_LONGEST] or None,
         "value": sample.value,
         "lower_quartile": sample.value,
         "samples": 1 if state == "ok" else None,
         "measured_at": moment if moment.tzinfo else moment.replace(tzinfo=UTC),
         "fingerprint": sample.fingerprint or None,
+        "phase": sample.phase.value,
+        "round": sample.round,
+        "session": sample.session or None,
+        "code": sample.code or None,
     }
+
+
+def samples_in(frame: Any) -> list[Sample]:
+    """The samples in a table, in its order; ``device_s`` is not in the table."""
+    names = ["backend", "route", "subject", "case", "measure", "value", "candidate_state", "reason"]
+    names += ["phase", "round", "session", "threads", "fingerprint", "code", "measured_at"]
+    rows = frame.loc[frame["source"] == "samples", names].astype(object)
+    rows = rows.where(rows.notna(), None)
+    return [
+        Sample(
+            backend=row.backend,
+            route=row.route,
+            case=_case_from(row.case, row.subject),
+            measure=row.measure,
+            value=row.value,
+            state=row.candidate_state,
+            reason=row.reason or "",
+            phase=row.phase,
+            round=int(row.round),
+            session=row.session or "",
+            threads=int(row.threads),
+            fingerprint=row.fingerprint or "",
+            code=row.code or "",
+            measured_at=row.measured_at.isoformat(timespec="milliseconds"),
+        )
+        for row in rows.itertuples()
+    ]
 
 
 @cache
@@ -277,10 +322,20 @@ def _case_name(case: Case) -> str:
             return name
     usual = asdict(Case())
     always = {"batch", "n", "d"}
-    told = [
+    special = [
         f"{field.name}={getattr(case, field.name)}"
         for field in fields(case)
         if field.name in always
         or (field.name != "descriptor" and getattr(case, field.name) != usual[field.name])
     ]
-    return ",".join(told)
+    return ",".join(special)
+
+
+@cache
+def _case_from(name: str, descriptor: str) -> Case:
+    """The case that :func:`_case_name` has named."""
+    if name in NAMED:
+        return named(name, descriptor=descriptor)
+    kinds = {field: type(value) for field, value in asdict(Case()).items()}
+    pairs = (text.split("=", 1) for text in name.split(","))
+    return Case(descriptor=descriptor, **{field: kinds[field](value) for field, value in pairs})

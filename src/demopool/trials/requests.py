@@ -1,6 +1,6 @@
-"""Trials: a candidate in a worker, and what it gives as samples.
+"""Requests to a worker: one candidate on one case, and the samples that come of it.
 
-The functions named ``run_...`` are what a worker runs; it keeps every job it has made, so that
+The functions named ``run_...`` run in the worker, which keeps every job it has made, so that
 candidates of one backend can take turns. Each measure is a request of its own: memory is not read
 in a run that is timed, and a crash in one leaves the others.
 """
@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from statistics import median
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from .. import pooling, reference
 from ..machine import fingerprint
-from ..measurement import memory
 from ..measurement.clock import Clock, Reading
 from ..measurement.code_identity import code_key
 from ..measurement.worker import Answer, Worker
@@ -25,9 +21,10 @@ from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..profiles.eligibility import Obstacle, limits_here, obstacle, predicted_seconds
-from . import jobs
+from . import jobs, measures
 from .jobs import Job
 from .judgement import Judgement, judge
+from .measures import Measured, Trial
 from .samples import Sample
 
 TIMEOUT = 60.0
@@ -37,12 +34,8 @@ TIMEOUT = 60.0
 _LITTLE = 0.03
 """Seconds, by prediction, of a call that is made to load and compile."""
 
-
-class Remarked(NamedTuple):
-    """A value, and a sentence about what disturbed it, if anything."""
-
-    value: float
-    remark: str
+_REPEATED_SECONDS, _REPEATED_CALLS = 0.2, 10
+"""For a measure that repeats its call."""
 
 
 def measure(
@@ -77,15 +70,13 @@ def measure(
         yield without_value("call_s", *prepared.value)
         return
     common.update(prepared.value)
-    for name, function in ONCE.items():
-        answer = ask(function)
+    for name in measures.ONCE:
+        answer = ask(run_measure, measure=name)
         if answer.state is not State.OK:
             yield without_value(name, answer.state, answer.reason)
-        elif isinstance(answer.value, Remarked):
-            value, remark = answer.value
-            yield Sample(**common, measure=name, value=value, reason=remark)
-        elif answer.value is not None:
-            yield Sample(**common, measure=name, value=answer.value)
+        elif answer.value.value is not None:
+            found = answer.value
+            yield Sample(**common, measure=name, value=found.value, reason=found.warning)
     timed = ask(run_block, calls=calls, discard=1)
     if timed.state is not State.OK:
         yield without_value("call_s", timed.state, timed.reason)
@@ -105,17 +96,17 @@ def run_preparation(
     seconds: float | None = None,
     bytes: float | None = None,
 ) -> Obstacle | dict[str, str]:
-    """Load the library and place the data; tells on what and of what code it will be measured.
+    """Load the library and place the data; returns what identifies the machine and the code.
 
-    Here and not in the process that asks: finding out may load the library. A call may take
-    ``seconds``, and ``bytes`` if that is less than what is free.
+    Here and not in the process that asks: finding out may load the library. ``seconds`` and
+    ``bytes`` are the maximum of a call; never more memory than is free.
     """
     limits = limits_here(candidate.backend, seconds)
     if bytes is not None:
         limits = limits._replace(bytes=min(bytes, limits.bytes or bytes))
-    hindrance = obstacle(pooling, subject, candidate, case, limits)
-    if hindrance:
-        return hindrance
+    found = obstacle(pooling, subject, candidate, case, limits)
+    if found:
+        return found
     _job(subject, candidate, case)
     return {
         "fingerprint": fingerprint.key(fingerprint.fingerprint()),
@@ -130,9 +121,9 @@ def run_loading(
 
     Here and not in the process that asks: finding out what is supported may load the library.
     """
-    hindrance = obstacle(pooling, subject, candidate, case)
-    if hindrance:
-        return hindrance
+    found = obstacle(pooling, subject, candidate, case)
+    if found:
+        return found
     job = jobs.prepare(pooling, subject, candidate, little(subject, candidate, case, threads))
     call = job.run_from_host if case.data == "host" else job.run
     return Clock(job.device).read(call).wall
@@ -157,8 +148,9 @@ def run_placing(subject: Subject, candidate: Candidate, case: Case) -> None:
 
 def run_first_call(subject: Subject, candidate: Candidate, case: Case) -> float:
     """The first in this process, if nothing else was asked before."""
-    job = _job(subject, candidate, case)
-    return Clock(job.device).read(job.run).wall
+    first = run_measure(subject, candidate, case, measure="first_call_s").value
+    assert first is not None
+    return first
 
 
 def run_block(
@@ -191,47 +183,21 @@ def run_judgement(
     return judge(pooling, candidate, case, effort)
 
 
-def run_with_transfer(subject: Subject, candidate: Candidate, case: Case) -> Remarked:
-    """From NumPy to NumPy, the median of a few calls, and what disturbed them."""
-    job = _job(subject, candidate, case)
-    timing = Clock(job.device).time(job.run_from_host, seconds=0.2, at_most=10)
-    return Remarked(median(reading.wall for reading in timing.readings), timing.trouble)
-
-
-def run_peak_host(
-    subject: Subject, candidate: Candidate, case: Case, *, warm: bool = False
-) -> int | None:
-    """Of a call that is not the first; ``warm`` says that there was one."""
-    job = _job(subject, candidate, case)
-    if not warm:
-        job.run()
-    return memory.peak_host_bytes(job.run)
-
-
-def run_peak_device(
-    subject: Subject, candidate: Candidate, case: Case, *, warm: bool = False
-) -> int | None:
-    """Of a call that is not the first; ``warm`` says that there was one."""
-    job = _job(subject, candidate, case)
-    if not warm:
-        job.run()
-    return memory.peak_device_bytes(job.run, job.device)
-
-
-def run_error(subject: Subject, candidate: Candidate, case: Case) -> float:
-    """Against the reference, on the first and the last image."""
-    job = _job(subject, candidate, case)
-    result = np.asarray(job.to_numpy(job.run()))
-    return jobs.relative_error(result, _expected(subject, case))
-
-
-ONCE: dict[str, Callable[..., Any]] = {
-    "first_call_s": run_first_call,
-    "with_transfer_s": run_with_transfer,
-    "peak_host_bytes": run_peak_host,
-    "peak_device_bytes": run_peak_device,
-    "error": run_error,
-}
+def run_measure(
+    subject: Subject, candidate: Candidate, case: Case, *, measure: str, warm: bool = False
+) -> Measured:
+    """A measure of the table; ``warm`` says that the job has made a call in this process."""
+    of_job = measures.ONCE[measure].of_job
+    assert of_job is not None
+    return of_job(
+        Trial(
+            _job(subject, candidate, case),
+            lambda: _expected(subject, case),
+            warm,
+            _REPEATED_SECONDS,
+            _REPEATED_CALLS,
+        )
+    )
 
 
 def _job(subject: Subject, candidate: Candidate, case: Case) -> Job:

@@ -8,24 +8,46 @@ power, is passed over by the reader; so is any other line that cannot be meant, 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ..common import places
 from ..common.files import UNREADABLE, read_text
 from ..errors import InvalidInput
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 
-SCHEMA = 1
-"""Raised when a field changes its meaning or goes; rows of another schema are not read."""
+SCHEMA = 2
+"""Raised when a field changes its meaning or goes. Rows of schema 1 are read and converted; rows of
+an unknown schema are not read."""
 
-FOLDER = Path(".demopool") / "samples"
-"""Where files of samples lie by default: in the project's folder, or else the current one."""
+OLD_FOLDER = Path(".demopool") / "samples"
+"""In a project's folder: nothing writes there any more, and what lies there is still read."""
+
+
+def folder() -> Path:
+    """Where ``choose`` and ``report --claims`` write samples, and ``results.read`` finds them."""
+    return places.cache_folder() / "samples"
+
+
+class Phase(StrEnum):
+    """When a value was measured.
+
+    once         outside the rounds: a property of the candidate, or of its entry into a race
+    round        in a round of a race
+    confirming   in a round that confirms the winner in new processes
+    """
+
+    ONCE = "once"
+    ROUND = "round"
+    CONFIRMING = "confirming"
 
 
 def _now() -> str:
@@ -43,8 +65,9 @@ class Sample:
                      round, and ``calls`` per block
     value            seconds, bytes or relative error; None unless the state is ``ok``
     device_s         the same call by the device's own events, where it has them
-    round            which round of interleaved turns it belongs to, from 1 on
-    session          which race the round belongs to
+    phase            ``once``, ``round`` or ``confirming``
+    round            its number within the phase, from 1; 0 of what is measured once
+    session          which race it belongs to
     threads          of BLAS, OpenMP and Numba in the worker
     fingerprint      the key of the machine and its software
     code             what identifies the candidate's own code
@@ -58,6 +81,7 @@ class Sample:
     state: State = State.OK
     reason: str = ""
     device_s: float | None = None
+    phase: Phase = Phase.ONCE
     round: int = 0
     session: str = ""
     threads: int = 1
@@ -68,6 +92,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", State(self.state))
+        object.__setattr__(self, "phase", Phase(self.phase))
         known = self.value is not None and isfinite(self.value)
         if known != (self.state is State.OK):
             raise InvalidInput(
@@ -76,6 +101,10 @@ class Sample:
             )
         if self.state is not State.OK and not self.reason:
             raise InvalidInput(f"reason must be given for the state {self.state}.")
+        if (self.phase is Phase.ONCE) != (self.round == 0):
+            raise InvalidInput(
+                f"round must be 0 exactly in the phase once; got {self.round} in {self.phase}."
+            )
 
 
 def append(path: Path, samples: Iterable[Sample]) -> None:
@@ -93,10 +122,10 @@ def append(path: Path, samples: Iterable[Sample]) -> None:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def read(path: Path, tell: Callable[[str], object] | None = None) -> Iterator[Sample]:
+def read(path: Path, warn: Callable[[str], object] | None = None) -> Iterator[Sample]:
     """The rows of a file in order; those of another schema and broken lines are passed over.
 
-    The sentence on broken lines goes to ``tell``, or else is a warning, once per file.
+    The sentence on broken lines goes to ``warn``, or else is a warning, once per file.
     """
     lines = read_text(path).splitlines()
     broken = 0
@@ -113,38 +142,64 @@ def read(path: Path, tell: Callable[[str], object] | None = None) -> Iterator[Sa
         return
     lost = f"{broken} of {len(lines)} lines cannot be meant and are passed over"
     sentence = f"The samples {path.name} are damaged: {lost}."
-    if tell:
-        tell(sentence)
-    elif path not in _told:
-        _told.add(path)
+    if warn:
+        warn(sentence)
+    elif path not in _warned:
+        _warned.add(path)
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
-_told: set[Path] = set()
+_warned: set[Path] = set()
 
 
 def _parsed(line: str) -> Sample | None:
     """None is a row of another version, or one of the notes beside asv's results: no damage."""
     row: dict[str, Any] = json.loads(line)
-    if row["schema"] != SCHEMA or "measure" not in row:
+    if row["schema"] not in (1, SCHEMA) or "measure" not in row:
         return None
+    if row["schema"] == 1:
+        row = _from_schema_1(row)
     row["case"] = Case(**row["case"])
     known = {field.name for field in fields(Sample)}
     found = Sample(**{name: value for name, value in row.items() if name in known})
-    for name in ("backend", "route", "measure", "session", "fingerprint", "code", "reason"):
-        if not isinstance(getattr(found, name), str):
-            raise TypeError(f"{name} is not a text")
-    for name in ("round", "threads"):
+    if not isinstance(found.reason, str):
+        raise TypeError("reason is not a text")
+    for name in ("backend", "route", "measure"):
+        _demand_name(getattr(found, name))
+    for name in filter(None, (found.session, found.fingerprint, found.code)):
+        _demand_name(name)
+    moment = datetime.fromisoformat(found.measured_at)
+    if not 1970 < moment.year < 2262:  # what fits nanoseconds since 1970
+        raise ValueError("not a date of a measurement")
+    if not isinstance(found.case.dtype, str):
+        raise TypeError("dtype is not a name")
+    for name, least in (("round", 0), ("threads", 1)):
         number = getattr(found, name)
-        if isinstance(number, bool) or not isinstance(number, int) or abs(number) >= 2**31:
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number < 2**31:
             raise TypeError(f"{name} is no such number")
     for number in (found.value, found.device_s):
         if number is not None and (isinstance(number, bool) or not isfinite(number) or number < 0):
             raise ValueError("not a time, size or error")
-    least = _OF_A_RACE.get(found.measure)
-    if least is not None and not least <= (found.value or 0.0) <= 1e9:
+    lowest = _OF_A_RACE.get(found.measure)
+    if lowest is not None and not lowest <= (found.value or 0.0) <= 1e9:
         raise ValueError("not of a race")
     return found
+
+
+def _demand_name(name: Any) -> None:
+    """What stands in a table or a picture must not be able to do anything there."""
+    if not _NAME.fullmatch(name):
+        raise ValueError("not a name")
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.:+-]{1,60}")
+
+
+def _from_schema_1(row: dict[str, Any]) -> dict[str, Any]:
+    """The sign of the round was its phase."""
+    number = row.get("round", 0)
+    phase = Phase.CONFIRMING if number < 0 else Phase.ROUND if number else Phase.ONCE
+    return {**row, "schema": SCHEMA, "phase": phase, "round": abs(number)}
 
 
 _OF_A_RACE = {"lowest_s": 1e-9, "mean_s": 1e-9, "calls": 1}

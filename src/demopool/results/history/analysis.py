@@ -47,8 +47,8 @@ from math import inf, log
 from statistics import median
 from typing import Any
 
-from ...common.units import quantity
 from ...errors import DemopoolError
+from ...trials.measures import quantity
 
 RATIO = 1.10
 """Of times and bytes: two and a half times the 4 % by which a quartile moves on its own."""

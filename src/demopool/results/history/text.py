@@ -44,14 +44,14 @@ class Line:
         return max(values[-1] / values[0], values[0] / values[-1]) if values else 0.0
 
 
-def show(told: Sequence[Line], count: int, show_all: bool, screen: Console) -> None:
+def show(lines: Sequence[Line], count: int, show_all: bool, screen: Console) -> None:
     """The table of the most informative series, or of all, and how many there are."""
-    ranked = sorted((line for line in told if line.series.values), key=_rank)
+    ranked = sorted((line for line in lines if line.series.values), key=_rank)
     stepped = [line for line in ranked if line.steps]
     shown = ranked if show_all else (stepped or ranked)[: SHOWN if count > 1 else 0]
     if shown:
         screen.print(_table(shown, screen))
-    machines = {line.series.machine for line in told}
+    machines = {line.series.machine for line in lines}
     screen.print(
         f"{_count(len(ranked), 'series', 'series')} over {_count(count, 'commit')} on "
         f"{_count(len(machines), 'machine')}; {len(stepped)} with a step."
@@ -108,7 +108,7 @@ def sentences(found: Sequence[Regression]) -> list[str]:
         groups.setdefault((*key, regression.state, regression.fixed_by), []).append(regression)
     if not groups:
         return ["No regression found."]
-    told = []
+    found_sentences = []
     for (place, subject, measure, commit, good, state, fixed), group in groups.items():
         ratios = [regression.ratio for regression in group if regression.ratio is not None]
         ends = [f"{end(ratios):.3g}" for end in (min, max)] if ratios else []
@@ -125,30 +125,30 @@ def sentences(found: Sequence[Regression]) -> list[str]:
             if state == "machine"
             else f"{state.capitalize()} regression"
         )
-        told.append(
+        found_sentences.append(
             f"{title}: with {commit[:HASH]} {subject} {measure} went up "
             f"{factor}, {outcome}; last good {good[:HASH]}; {place}: {', '.join(which)}{more}."
-            + _doubts(group)
+            + _warnings(group)
         )
-    return told
+    return found_sentences
 
 
-def _doubts(group: Sequence[Regression]) -> str:
+def _warnings(group: Sequence[Regression]) -> str:
     """What speaks against blaming the commit."""
-    doubts = []
+    warnings = []
     if any(regression.software_changed for regression in group):
-        doubts.append("The machine or its software is not the same before and after.")
+        warnings.append("The machine or its software is not the same before and after.")
     moved = [r.baseline_ratio for r in group if r.baseline_ratio and r.baseline_ratio >= RATIO]
     timed = [r for r in group if r.series.quantity == "time"]
     if moved:
-        doubts.append(
+        warnings.append(
             f"The baseline, whose code is the same for all commits, went up {max(moved):.3g} times."
         )
     elif any(r.baseline_ratio is None for r in timed):
-        doubts.append("The baseline was not measured with it, so it may have been the machine.")
+        warnings.append("The baseline was not measured with it, so it may have been the machine.")
     if any(r.state == "open" and r.measured == 1 for r in timed):
-        doubts.append("Only one commit shows it: measure again before blaming it.")
-    return "".join(f" {doubt}" for doubt in doubts)
+        warnings.append("Only one commit shows it: measure again before blaming it.")
+    return "".join(f" {warning}" for warning in warnings)
 
 
 def failures(lines: Sequence[Series]) -> list[str]:
