@@ -167,7 +167,7 @@ def test_the_command_shows_exports_and_resets(
     assert store.here() == store.Profile()
     copy.rename(store.path_here())  # which is all it takes to have it back
     store.forget()
-    assert store.here().of(CASE) is not None
+    assert store.here().record(CASE) is not None
     assert json.loads(store.path_here().read_text())["fingerprint"] == HERE
 
 

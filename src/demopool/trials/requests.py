@@ -24,7 +24,7 @@ from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
-from ..profiles.eligibility import Obstacle, limits_here, obstacle, predicted_seconds
+from ..profiles.eligibility import Ineligible, ineligible, limits_here, predicted_seconds
 from . import jobs
 from .jobs import Job
 from .judgement import Judgement, judge
@@ -73,7 +73,7 @@ def measure(
     if prepared.state is not State.OK:
         yield without_value("call_s", prepared.state, prepared.reason)
         return
-    if isinstance(prepared.value, Obstacle):
+    if isinstance(prepared.value, Ineligible):
         yield without_value("call_s", *prepared.value)
         return
     common.update(prepared.value)
@@ -104,7 +104,7 @@ def run_preparation(
     *,
     seconds: float | None = None,
     bytes: float | None = None,
-) -> Obstacle | dict[str, str]:
+) -> Ineligible | dict[str, str]:
     """Load the library and place the data; tells on what and of what code it will be measured.
 
     Here and not in the process that asks: finding out may load the library. A call may take
@@ -113,9 +113,9 @@ def run_preparation(
     limits = limits_here(candidate.backend, seconds)
     if bytes is not None:
         limits = limits._replace(bytes=min(bytes, limits.bytes or bytes))
-    hindrance = obstacle(pooling, subject, candidate, case, limits)
-    if hindrance:
-        return hindrance
+    refusal = ineligible(subject, candidate, case, limits, package=pooling)
+    if refusal:
+        return refusal
     _job(subject, candidate, case)
     return {
         "fingerprint": fingerprint.key(fingerprint.fingerprint()),
@@ -125,14 +125,14 @@ def run_preparation(
 
 def run_loading(
     subject: Subject, candidate: Candidate, case: Case, *, threads: int = 1
-) -> Obstacle | float:
+) -> Ineligible | float:
     """Load and compile what the candidate needs: seconds of a first call, on little data.
 
     Here and not in the process that asks: finding out what is supported may load the library.
     """
-    hindrance = obstacle(pooling, subject, candidate, case)
-    if hindrance:
-        return hindrance
+    refusal = ineligible(subject, candidate, case, package=pooling)
+    if refusal:
+        return refusal
     job = jobs.prepare(pooling, subject, candidate, little(subject, candidate, case, threads))
     call = job.run_from_host if case.data == "host" else job.run
     return Clock(job.device).read(call).wall
