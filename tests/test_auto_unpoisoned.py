@@ -8,28 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from races import HERE, choice, without_time
+from races import CASE, HERE, TIMES, choice, without_time
 
 import demopool as dp
 from demopool.choosing.choice import Row
-from demopool.common import places
 from demopool.machine.system import usual_threads
 from demopool.measurement import memory
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
-from demopool.profiles import auto, costs, estimates, file_format, options, store
+from demopool.profiles import auto, costs, estimates, options, store
 from demopool.profiles.eligibility import Limits, predicted_bytes
 
-
-@pytest.fixture(autouse=True)
-def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(file_format, "_told", set())
+pytestmark = pytest.mark.usefixtures("empty_profile")
 
 
-CASE = Case(batch=2, n=40, d=12)
-TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 2.5e-4}
 RESNET = Case(descriptor="power", batch=8, n=196, d=2048)
 
 

@@ -53,6 +53,8 @@ USUAL_SIZE = 512
 class _Pooling(nn.Module):
     """From features to the normalised descriptor; subclasses pool."""
 
+    _descriptor: str
+    _among: tuple[str, ...] | None = None  # the routes that auto may take, if not all
     normalize: str
     dtype: torch.dtype | None
     layout: str | None
@@ -88,8 +90,37 @@ class _Pooling(nn.Module):
         raise NotImplementedError
 
     def _route(self, X: Tensor) -> str:
-        """For features as they were given; what is worked in may be another dtype."""
-        return "direct"
+        """The route for features as they were given, which may not be in the dtype of the work."""
+        raise NotImplementedError
+
+    def _job(self) -> dict[str, Any]:
+        """Of the descriptor, as ``describe`` takes them."""
+        return {}
+
+    def _without_auto(self, route: str, X: Tensor) -> str:
+        """A route as it is, or what ``describe`` would take where a part of it is ``auto``."""
+        if "auto" not in route:
+            return route
+        shape = tuple(_size(size) for size in X.shape)
+        return str(self._pick(route, X.device.type, shape, str(X.dtype)))
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _pick(self, route: str, device: str, shape: tuple[int, ...], dtype: str) -> str:
+        """Runs outside the graph when a compiler traces the module: there it is a constant.
+
+        A device without a backend, as meta, counts as the CPU; an unknown dtype as float32.
+        """
+        backend = f"torch:{device}" if device in ("cpu", "cuda") else "torch:cpu"
+        name = dtype.removeprefix("torch.")
+        case = auto.case_of(
+            backend,
+            self._descriptor,
+            tuple(max(size, 1) for size in shape),
+            dtype=name if name in DTYPES else "float32",
+            **self._job(),
+        )
+        found = auto.pick(case, home=backend, backend=backend, route=route, among=self._among)
+        return found.route
 
     def extra_repr(self) -> str:
         given = (name for name in ("layout", "dtype") if getattr(self, name) is not None)
@@ -103,6 +134,8 @@ class _Pooling(nn.Module):
 class SecondOrderPool(_Pooling):
     """Sum of the outer products of all features, ``D = d * d``."""
 
+    _descriptor = "sum"
+
     def __init__(
         self,
         *,
@@ -115,6 +148,9 @@ class SecondOrderPool(_Pooling):
     def pool(self, X: Tensor, route: str) -> Tensor:
         pooled: Tensor = KERNELS["pool", route](X, None, order=2)
         return pooled
+
+    def _route(self, X: Tensor) -> str:
+        return "direct"
 
 
 class _Democratic(_Pooling):
@@ -143,13 +179,14 @@ class _Democratic(_Pooling):
         """Gamma-democratic weights of features ``(B, n, d)``: ``(B, n)``."""
         if X.dim() != 3:
             raise InvalidInput(f"weights are of features (B, n, d); got shape {tuple(X.shape)}.")
-        route = route or _picked(X, "democratic", self.route, **self._settings())
+        route = route or self._route(X).partition("+")[0]
+        settings = {"gamma": self.gamma, "tau": self.tau, "iterations": self.iterations}
         if self.backward == "implicit":
-            return weights.implicit(X, **self._settings(), route=route)
-        found: Tensor = KERNELS["weights", route](X, **self._settings(), order=2)
+            return weights.implicit(X, **settings, route=route)
+        found: Tensor = KERNELS["weights", route](X, **settings, order=2)
         return found
 
-    def _settings(self) -> dict[str, Any]:
+    def _job(self) -> dict[str, Any]:
         return {"gamma": self.gamma, "tau": self.tau, "iterations": self.iterations}
 
     def _shown(self) -> tuple[str, ...]:
@@ -161,11 +198,13 @@ class GammaDemocraticPool(_Democratic):
 
     gamma       0: every feature contributes equally; 1: sum pooling
     tau         damping of the Sinkhorn iteration
-    iterations  of it
+    iterations  Sinkhorn iterations
     route       ``auto``, ``dense`` or ``matrix-free``
     backward    ``unrolled``: the derivative of what is computed; ``implicit``: that of the fixed
                 point, from the weights alone, right when the iteration has converged
     """
+
+    _descriptor = "democratic"
 
     def __init__(
         self,
@@ -186,7 +225,7 @@ class GammaDemocraticPool(_Democratic):
         return pooled
 
     def _route(self, X: Tensor) -> str:
-        return _picked(X, "democratic", self.route, **self._settings())
+        return self._without_auto(self.route, X)
 
 
 class SketchedDemocraticPool(_Democratic):
@@ -195,6 +234,7 @@ class SketchedDemocraticPool(_Democratic):
     The hashes are buffers: they move with the module and are kept in its ``state_dict``.
     """
 
+    _descriptor = "sketched-democratic"
     h1: Tensor
     h2: Tensor
     s1: Tensor
@@ -244,8 +284,10 @@ class SketchedDemocraticPool(_Democratic):
                     "torch's exporter has no such complex products; sketch='moment' is exported",
                 )
             sketch = "moment"
-        route = f"{self.route}+{sketch}"
-        return _picked(X, "sketched-democratic", route, k=self.k, **self._settings())
+        return self._without_auto(f"{self.route}+{sketch}", X)
+
+    def _job(self) -> dict[str, Any]:
+        return {"k": self.k, **super()._job()}
 
     def _shown(self) -> tuple[str, ...]:
         return ("channels", "k", "seed", "sketch", *super()._shown())
@@ -270,6 +312,9 @@ class MatrixPowerPool(_Pooling):
     route   ``auto`` (the fastest with an exact derivative), ``eigh``, ``gram``, ``svd``, and for
             p = 0.5 the routes by products only, ``newton-schulz`` and ``polar``
     """
+
+    _descriptor = "power"
+    _among = EXACT
 
     def __init__(
         self,
@@ -299,7 +344,10 @@ class MatrixPowerPool(_Pooling):
                 "a matrix power in ONNX",
                 "it has no eigen-solver and no SVD, and torch's exporter fails on the other routes",
             )
-        return _picked(X, "power", self.route, among=EXACT, p=self.p)
+        return self._without_auto(self.route, X)
+
+    def _job(self) -> dict[str, Any]:
+        return {"p": self.p}
 
     def _shown(self) -> tuple[str, ...]:
         return ("p", "route", "normalize")
@@ -333,15 +381,6 @@ def _for_onnx() -> bool:
     return torch.onnx.is_in_onnx_export() or getattr(_exporting, "_is_onnx_exporting", False)
 
 
-def _picked(X: Tensor, descriptor: str, route: str, **job: Any) -> str:
-    """The route that ``describe`` would take for these features, where ``auto`` is a part of it."""
-    if "auto" not in route:
-        return route
-    dtype = str(X.dtype).removeprefix("torch.")
-    shape = tuple(_size(size) for size in X.shape)
-    return _pick(X.device.type, descriptor, route, shape, dtype, **job)
-
-
 def _size(size: Any) -> int:
     """A size as a plain number, without making a graph depend on it."""
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
@@ -349,24 +388,3 @@ def _size(size: Any) -> int:
     if _hint is not None:
         return int(_hint(size))
     return int(size) if symbolic_shapes.has_static_value(size) else USUAL_SIZE
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _pick(
-    device: str,
-    descriptor: str,
-    route: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    among: tuple[str, ...] | None = None,
-    **parameters: Any,
-) -> str:
-    """Outside the graph, also when a compiler traces the module: the answer is a constant in it.
-
-    Devices that no backend is for, as meta, and dtypes that none has, are taken for the nearest.
-    """
-    backend = f"torch:{device if device in ('cpu', 'cuda') else 'cpu'}"
-    dtype = dtype if dtype in DTYPES else "float32"
-    shape = tuple(max(size, 1) for size in shape)
-    case = auto.case_of(backend, descriptor, shape, dtype=dtype, **parameters)
-    return auto.pick(case, home=backend, backend=backend, route=route, among=among).route
