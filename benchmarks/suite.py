@@ -181,9 +181,9 @@ def _job(subject: Any, candidate: str, case: str, prepare: Callable[..., Any]) -
     limits = eligibility.limits_here(wanted.backend, CALL_SECONDS)
     if wanted == BASELINE:
         return _baseline(subject, size, limits)
-    ruled_out = eligibility.obstacle(demopool, subject, wanted, size, limits)
-    if ruled_out:
-        raise Skip(*ruled_out)
+    refusal = eligibility.ineligible(subject, wanted, size, limits, package=demopool)
+    if refusal:
+        raise Skip(*refusal)
     return prepare(demopool, subject, wanted, size)
 
 

@@ -6,12 +6,14 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from demopool.common import places
 from demopool.contract import registry
+from demopool.profiles import file_format
 
 # No time limits (machines are noisy), and the same examples on every run.
 hypothesis.settings.register_profile(
@@ -92,6 +94,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def empty_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing was measured on this machine, and every warning of a file is given again."""
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(file_format, "_told", set())
 
 
 @pytest.fixture

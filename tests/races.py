@@ -12,6 +12,10 @@ from demopool.profiles import store
 
 HERE = store._key()
 
+CASE = Case(batch=2, n=40, d=12)
+TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 2.5e-4}
+"""A small job, and a race for it that numba:cpu wins by a little."""
+
 
 def choice(
     case: Case, times: dict[str, float], best: str, *others: Ranked, **changes: Any

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from races import HERE, choice
+from races import CASE, HERE, TIMES, choice
 
 import demopool as dp
 from demopool.choosing.choice import Choice, Ranked
-from demopool.common import places
 from demopool.contract import registry
 from demopool.errors import InvalidInput, Unsupported
 from demopool.machine.system import usual_threads
@@ -23,18 +21,10 @@ from demopool.problem import vocabulary
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State, Verdict
-from demopool.profiles import auto, costs, estimates, file_format, store
+from demopool.profiles import auto, costs, estimates, store
 from demopool.profiles.store import Decided, Measured
 
-
-@pytest.fixture(autouse=True)
-def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(file_format, "_told", set())
-
-
-CASE = Case(batch=2, n=40, d=12)
-TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 2.5e-4}
+pytestmark = pytest.mark.usefixtures("empty_profile")
 
 
 def test_without_measurements_the_array_stays_at_home() -> None:

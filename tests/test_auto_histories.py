@@ -26,6 +26,7 @@ from demopool.problem.cases import Case
 from demopool.problem.vocabulary import DESCRIPTORS, State, Verdict
 from demopool.profiles import auto, costs, store
 from demopool.profiles.eligibility import Limits, predicted_bytes
+from demopool.profiles.options import Question
 
 BACKENDS = tuple(
     name for name in ("numpy:cpu", "numba:cpu", "torch:cpu") if name in registry.available()
@@ -185,7 +186,8 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
 
 
 def _check(case: Case, home: str, books: Books, room: float) -> None:
-    survey = auto._survey(case, home, "auto", "auto", None, *auto._world())
+    question = Question(case, home, "auto", "auto", Subject("descriptor", case.descriptor))
+    survey = auto._survey(question, *auto._world())
     found = auto._decide(survey, auto._room)
     taken = auto.pick(case, home=home)
     assert taken == Candidate(found.backend, found.route)

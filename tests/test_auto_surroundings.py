@@ -14,7 +14,6 @@ import pytest
 from races import choice
 
 import demopool as dp
-from demopool.common import places
 from demopool.contract import registry
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import DESCRIPTORS
@@ -24,9 +23,7 @@ SHAPE = (3, 40, 12)
 CASE = Case(batch=3, n=40, d=12)
 
 
-@pytest.fixture(autouse=True)
-def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+pytestmark = pytest.mark.usefixtures("empty_profile")
 
 
 def _recommend(backend: str, descriptor: str, dtype: str = "float32") -> None:

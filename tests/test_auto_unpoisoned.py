@@ -8,29 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from races import HERE, choice, without_time
+from races import CASE, HERE, TIMES, choice, without_time
 
 import demopool as dp
 from demopool.choosing.choice import Ranked
-from demopool.common import places
 from demopool.machine.system import usual_threads
 from demopool.measurement import memory
-from demopool.pooling import operations
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
-from demopool.profiles import auto, costs, estimates, file_format, options, store
+from demopool.profiles import auto, costs, estimates, options, store
 from demopool.profiles.eligibility import Limits, predicted_bytes
 
-
-@pytest.fixture(autouse=True)
-def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(file_format, "_told", set())
+pytestmark = pytest.mark.usefixtures("empty_profile")
 
 
-CASE = Case(batch=2, n=40, d=12)
-TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4, "numba:cpu/dense": 2.5e-4}
 RESNET = Case(descriptor="power", batch=8, n=196, d=2048)
 
 
@@ -155,9 +147,7 @@ def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.Mo
     assert found.route == "matrix-free"
     assert "numpy:cpu by dense would be faster, but does not fit" in found.sentence
     assert not found.warning
-    assert operations.cheapest_route("numpy:cpu", "weights", (5000, 2048), "float32", 2) == (
-        "matrix-free"
-    )
+    assert auto.pick_route("numpy:cpu", "weights", (5000, 2048), "float32") == ("matrix-free")
     _room(monkeypatch, needs["matrix-free"] / 2)
     found = dp.explain((1, 5000, 2048))
     assert found.route == "matrix-free"
@@ -324,12 +314,12 @@ def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
 def test_operations_go_by_the_same_rule() -> None:
     """Who was wrong as a descriptor is not taken as its operation."""
     case = Case(descriptor="power", batch=1, n=30, d=40)
-    best = operations.cheapest_route("numpy:cpu", "power", (1, 30, 40), "float32", 2)
+    best = auto.pick_route("numpy:cpu", "power", (1, 30, 40), "float32")
     wrong = without_time(f"numpy:cpu/{best}", State.WRONG, "its error is 3")
     store.remember(choice(case, {"numpy:cpu/svd": 1e-3}, "numpy:cpu/svd", wrong))
-    after = operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float32", 2)
+    after = auto.pick_route("numpy:cpu", "power", (1, 60, 40), "float32")
     assert after != best
-    half = operations.cheapest_route("numpy:cpu", "power", (1, 60, 40), "float64", 2)
+    half = auto.pick_route("numpy:cpu", "power", (1, 60, 40), "float64")
     assert half == dp.explain((1, 60, 40), "power", dtype="float64", backend="numpy:cpu").route
 
 
@@ -366,7 +356,7 @@ def test_a_profile_of_the_first_version_is_read(tmp_path: Path) -> None:
     assert dp.explain((2, 40, 12)).because == "measured"
     assert store.remember(choice(Case(n=9, d=9), TIMES, "numba:cpu/dense")) == ""
     assert json.loads(path.read_text())["schema"] == 2
-    assert store.here().of(CASE) is not None
+    assert store.here().record(CASE) is not None
 
 
 def test_a_profile_of_a_later_version_is_left_as_it_is() -> None:

@@ -23,7 +23,7 @@ from demopool.problem import vocabulary
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State, Verdict
-from demopool.profiles.eligibility import obstacle
+from demopool.profiles.eligibility import ineligible
 from demopool.trials import samples
 from demopool.trials.judgement import judge, twin
 
@@ -286,7 +286,7 @@ def test_every_candidate_is_judged_right_and_a_small_error_is_seen(
     case = Case(descriptor=descriptor, batch=2, n=40, d=12, k=64, dtype="float64")
     subject = Subject("descriptor", descriptor)
     for candidate in subject.candidates((usable,)):
-        if obstacle(dp, subject, candidate, case):
+        if ineligible(subject, candidate, case, package=dp):
             continue
         assert judge(dp, candidate, case).is_right, candidate
 

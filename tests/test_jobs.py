@@ -15,7 +15,7 @@ from demopool.errors import BackendUnavailable
 from demopool.problem import cases
 from demopool.problem.candidates import SUBJECTS, Candidate, Subject
 from demopool.problem.vocabulary import TIMED_BACKENDS, State
-from demopool.profiles.eligibility import Limits, obstacle, predicted_bytes, predicted_seconds
+from demopool.profiles.eligibility import Limits, ineligible, predicted_bytes, predicted_seconds
 from demopool.trials import jobs
 
 SMALL = Case(batch=3, n=20, d=8, k=64, dtype="float64")
@@ -26,7 +26,7 @@ DEMOCRATIC = Subject("descriptor", "democratic")
 def test_every_job_gives_the_reference_answer(usable: str, subject: Subject) -> None:
     wanted = jobs.expected(reference, demopool, subject, SMALL)
     for candidate in subject.candidates((usable,)):
-        if obstacle(demopool, subject, candidate, SMALL):
+        if ineligible(subject, candidate, SMALL, package=demopool):
             continue
         job = jobs.prepare(demopool, subject, candidate, SMALL)
         result = job.to_numpy(job.run())
@@ -55,23 +55,25 @@ def test_a_candidate_is_read_as_it_is_written() -> None:
             Candidate.parse(wrong)
 
 
-def test_obstacles_have_a_state_and_a_reason() -> None:
+def test_what_is_ineligible_has_a_state_and_a_reason() -> None:
     numpy_dense = Candidate("numpy:cpu", "dense")
-    assert obstacle(demopool, DEMOCRATIC, numpy_dense, SMALL) is None
+    assert ineligible(DEMOCRATIC, numpy_dense, SMALL, package=demopool) is None
     far = Case(n=50176, d=64)
-    found = obstacle(demopool, DEMOCRATIC, numpy_dense, far, Limits(bytes=1e9))
+    found = ineligible(DEMOCRATIC, numpy_dense, far, Limits(bytes=1e9), package=demopool)
     assert found is not None
     assert found.state is State.OUT_OF_MEMORY
     assert found.reason == "predicted to need 10.1 GB, may use 1 GB"
-    found = obstacle(demopool, DEMOCRATIC, numpy_dense, far, Limits(seconds=0.01))
+    found = ineligible(DEMOCRATIC, numpy_dense, far, Limits(seconds=0.01), package=demopool)
     assert found is not None
     assert found.state is State.TIMEOUT
     power = Subject("descriptor", "power")
-    found = obstacle(demopool, power, Candidate("numpy:cpu", "newton"), Case(n=5, d=9))
+    found = ineligible(power, Candidate("numpy:cpu", "newton"), Case(n=5, d=9), package=demopool)
     assert found is not None
     assert found.state is State.UNSUPPORTED
     assert "singular" in found.reason
-    found = obstacle(demopool, DEMOCRATIC, Candidate("numpy:cpu", "dense"), Case(dtype="bfloat16"))
+    found = ineligible(
+        DEMOCRATIC, Candidate("numpy:cpu", "dense"), Case(dtype="bfloat16"), package=demopool
+    )
     assert found is not None
     assert found.state is State.UNSUPPORTED
 
@@ -91,9 +93,9 @@ def test_a_package_that_lacks_a_backend_or_an_operation() -> None:
         raise InvalidInput(f"backend must be numpy:cpu; got {name}")
 
     candidate = Candidate("torch:cuda", "dense")
-    found = obstacle(package(absent), DEMOCRATIC, candidate, SMALL)
+    found = ineligible(DEMOCRATIC, candidate, SMALL, package=package(absent))
     assert found == (State.UNAVAILABLE, "no GPU")
-    found = obstacle(package(unheard_of), DEMOCRATIC, candidate, SMALL)
+    found = ineligible(DEMOCRATIC, candidate, SMALL, package=package(unheard_of))
     assert found is not None
     assert found.state is State.UNSUPPORTED
 

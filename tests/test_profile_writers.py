@@ -13,7 +13,7 @@ import pytest
 from races import HERE, choice, without_time
 
 import demopool as dp
-from demopool.common import files, places
+from demopool.common import files
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
 from demopool.profiles import file_format, store
@@ -22,9 +22,7 @@ TIMES = {"numpy:cpu/dense": 3e-4, "numpy:cpu/matrix-free": 4e-4}
 CASE = Case(batch=2, n=40, d=12)
 
 
-@pytest.fixture(autouse=True)
-def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+pytestmark = pytest.mark.usefixtures("empty_profile")
 
 
 WRITER = """
@@ -167,7 +165,7 @@ def test_the_command_shows_exports_and_resets(
     assert store.here() == store.Profile()
     copy.rename(store.path_here())  # which is all it takes to have it back
     store.forget()
-    assert store.here().of(CASE) is not None
+    assert store.here().record(CASE) is not None
     assert json.loads(store.path_here().read_text())["fingerprint"] == HERE
 
 

@@ -17,14 +17,7 @@ from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..profiles import estimates
-from ..profiles.eligibility import (
-    Limits,
-    limits_here,
-    outside_domain,
-    predicted_seconds,
-    unsupported,
-)
-from ..profiles.eligibility import too_much as too_much_for
+from ..profiles.eligibility import Limits, ineligible, limits_here, predicted_seconds
 from ..trials import requests
 from ..trials.measures import ONCE, Where
 from .budget import QUALIFYING, SOON
@@ -56,12 +49,9 @@ def runners(
         limits = limits_here(candidate.backend)
         if memory_bytes is not None:
             limits = Limits(None, min(memory_bytes, limits.bytes or memory_bytes))
-        ruled_out = outside_domain(subject, candidate, case)
-        lacking = unsupported(subject, candidate, case)
-        if ruled_out is None and not lacking:
-            ruled_out = too_much_for(subject, candidate, case, limits)
-        if ruled_out or lacking:
-            runner.fail(*(ruled_out or (State.UNSUPPORTED, lacking)))
+        refusal = ineligible(subject, candidate, case, limits)
+        if refusal:
+            runner.fail(*refusal)
         found.append(runner)
     return sorted(found, key=lambda runner: runner.predicted)
 

@@ -17,7 +17,7 @@ from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
-from ..profiles.eligibility import Obstacle
+from ..profiles.eligibility import Ineligible
 from ..trials import requests
 from ..trials.samples import Sample
 from .budget import Budget
@@ -198,7 +198,7 @@ class Asking:
             answer = self._ask(runner, requests.run_loading, SETUP_SECONDS, threads)
         if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
             self._stuck[runner.process] = runner.reason
-        if isinstance(answer.value, Obstacle):
+        if isinstance(answer.value, Ineligible):
             runner.fail(*answer.value)
         if runner.state is not State.OK:
             return False

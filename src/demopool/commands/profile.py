@@ -13,7 +13,7 @@ from rich.table import Table
 from ..common.units import readable
 from ..errors import InvalidInput
 from ..profiles import file_format, store
-from ..profiles.learnt import Decided, Profile
+from ..profiles.records import Decided, Profile
 from .output import check_writable, console, emit, envelope, json_option
 
 SCHEMA = 1

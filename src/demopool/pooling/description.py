@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from ..contract import registry
 from ..errors import InvalidInput, Unsupported
 from ..problem import routes
-from ..problem.cases import Case
 from ..problem.hashing import Hashes, hashes
 from ..problem.operations import OPERATIONS
 from ..problem.parameters import validated
@@ -128,15 +126,8 @@ def _picked(
     facts = home.implementation.inspect(features)
     if facts is None or len(facts.shape) < 2 or 0 in facts.shape:
         return backend, route
-    *batch, n, d = facts.shape
-    sizes: dict[str, Any] = {
-        "batch": prod(batch),
-        "n": n,
-        "d": d,
-        "dtype": facts.dtype,
-        "data": Backend(home.name).data,
-    }
-    case = Case(descriptor=descriptor, **{**sizes, **parameters})
+    parameters = {"dtype": facts.dtype, **parameters}
+    case = auto.case_of(home.name, descriptor, facts.shape, **parameters)
     if backend != "auto":
         registry.demand(backend)
     return auto.pick(case, home=home.name, backend=backend, route=route)

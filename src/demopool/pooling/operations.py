@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from ..contract import capabilities, registry
 from ..contract.capabilities import Support
 from ..contract.interface import ArrayFacts, Implementation
 from ..errors import InvalidInput, Unsupported
-from ..problem.cases import Case
 from ..problem.hashing import Hashes
 from ..problem.parameters import validated
 from ..problem.routes import Sizes
 from ..problem.vocabulary import DTYPES, Dtype
-from ..profiles import auto, costs, estimates
+from ..profiles import auto, eligibility
 from ..reference import Bounds
 from . import contributions
 
@@ -45,18 +43,6 @@ def backend(name: str) -> Operations:
 @cache
 def _operations(name: str) -> Operations:
     return Operations(name, registry.implementation(name))
-
-
-def cheapest_route(
-    name: str, operation: str, shape: tuple[int, ...], dtype: str, order: int, **job: Any
-) -> str:
-    """What auto takes for an operation: as for a descriptor where that has the same routes."""
-    *leading, n, d = shape
-    job |= {"batch": prod(leading), "n": n, "d": d, "dtype": dtype, "order": order}
-    if operation in auto.DESCRIPTOR_OF:
-        return auto.pick_route(name, operation, **job)
-    case = Case(**job)
-    return costs.cheapest(name, operation, case, estimates.prices(name, dtype))
 
 
 class Operations:
@@ -156,7 +142,7 @@ class Operations:
                 f"v must have at least {axes} axes, the last {axes} of them not empty; "
                 f"got shape {facts.shape}."
             )
-        self._support("normalize", "direct", facts)
+        self._demand("normalize", "direct", facts)
         kernel = self.implementation.kernels["normalize", "direct"]
         return kernel(v, axes=axes, kind=kind, overwrite=overwrite)
 
@@ -289,25 +275,27 @@ class Operations:
             )
         return prepared.ready, prepared.hashes.k
 
-    def _support(
+    def _demand(
         self, operation: str, route: str, facts: ArrayFacts, order: int = 2, p: float | None = None
     ) -> None:
         n, d = facts.shape[-2:] if len(facts.shape) > 1 else (None, None)
-        supported = capabilities.supports(
-            self.name, operation, route=route, dtype=facts.dtype, order=order, sizes=Sizes(n, d, p)
+        refusal = eligibility.unsupported(
+            self.name, {operation: route}, facts.dtype, order, Sizes(n, d, p)
         )
-        if not supported:
+        if refusal:
             what = operation if route == "auto" else f"{operation} by {route}"
-            raise Unsupported(f"{what} on {self.name}", supported.reason)
+            raise Unsupported(f"{what} on {self.name}", refusal.reason)
 
     def _kernel(
         self, operation: str, route: str, facts: ArrayFacts, order: int = 2, **job: Any
     ) -> Any:
-        """The kernel of a route; ``auto`` is the cheapest usable one by the cost model."""
+        """The kernel of a route; ``auto`` is the one that ``describe`` would take."""
         route, order = validated(route=route, order=order)
-        self._support(operation, route, facts, order, job.get("p"))
+        self._demand(operation, route, facts, order, job.get("p"))
         if route == "auto":
-            route = cheapest_route(self.name, operation, facts.shape, facts.dtype, order, **job)
+            route = auto.pick_route(
+                self.name, operation, facts.shape, facts.dtype, order=order, **job
+            )
         return self.implementation.kernels[operation, route]
 
 

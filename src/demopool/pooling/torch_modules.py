@@ -2,23 +2,26 @@
 
 Each takes conv maps ``(B, C, H, W)`` and gives descriptors ``(B, D)``. Three axes could be one
 image ``(C, H, W)`` or features ``(B, n, d)``: a module made with ``layout="nchw"`` or
-``layout="nd"`` takes them; what has no batch axis gives one descriptor, ``(D,)``. Rows of zeros,
-which rectified features can have, get weight 0, as in ``describe``. No value is read back to the
-host, so
-``torch.compile(fullgraph=True)`` and ``torch.export`` see one graph; only torch's own eigh and svd,
-in matrix powers by these routes, make a GPU wait.
+``layout="nd"`` takes them; without a batch axis the result is one descriptor, ``(D,)``. Rows of
+zeros, which rectified features can have, get weight 0, as in ``describe``.
+
+No value is read back to the host, so ``torch.compile(fullgraph=True)`` and ``torch.export`` see one
+graph; only torch's own eigh and svd, in matrix powers by these routes, make a GPU wait. Routes left
+to ``auto`` are those of ``describe``; a compiled or exported graph keeps what was picked for the
+sizes it was made with.
+
 Half precision, given or by autocast, is worked in float32 and gives float32, unless ``dtype`` says
 otherwise (``dtype=torch.float16`` inside a network that was made ``half()``).
 """
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from torch import Tensor, nn
+from torch.fx.experimental import symbolic_shapes
 
 from ..errors import InvalidInput, Unsupported
 from ..implementations.torch_any import tensors, weights
@@ -26,7 +29,8 @@ from ..implementations.torch_any.implementation import KERNELS
 from ..implementations.torch_any.sketching import PreparedHashes
 from ..problem.hashing import VERSION, hashes
 from ..problem.parameters import validated
-from .operations import cheapest_route
+from ..problem.vocabulary import DTYPES
+from ..profiles import auto
 
 import torch  # isort: skip
 
@@ -35,12 +39,22 @@ with suppress(ImportError):
     # Private, but Dynamo, to which the exporter falls back, takes the public question for False.
     _exporting = import_module("torch.onnx._internal.exporter._flags")
 
+# A size that may change, as it was when the graph was made; an older torch does not tell.
+_hint: Any = getattr(symbolic_shapes, "optimization_hint", None)
+
 BACKWARD = ("unrolled", "implicit")
+EXACT = ("eigh", "gram", "svd")
+"""Routes of a matrix power with an exact derivative; those by products only have none."""
+
+USUAL_SIZE = 512
+"""What an older torch takes for a size that may change."""
 
 
 class _Pooling(nn.Module):
     """From features to the normalised descriptor; subclasses pool."""
 
+    _descriptor: str
+    _among: tuple[str, ...] | None = None  # the routes that auto may take, if not all
     normalize: str
     dtype: torch.dtype | None
     layout: str | None
@@ -59,19 +73,54 @@ class _Pooling(nn.Module):
         X = _rows(x, self.layout)
         single = X.dim() == 2
         X = X.unsqueeze(0) if single else X
+        route = self._route(X)
         with tensors.without_autocast(x.device.type):
             X = tensors.working(X)
             if self.normalize != "none":
                 # The scale of an image does not show in the descriptor, but squares might overflow.
                 X = X * tensors.range_factor(X)
-            pooled = self.pool(X).flatten(1)
+            pooled = self.pool(X, route).flatten(1)
             options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
             result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
         result = result.squeeze(0) if single else result
         return result if self.dtype is None else result.to(self.dtype)
 
-    def pool(self, X: Tensor) -> Tensor:
+    def pool(self, X: Tensor, route: str) -> Tensor:
+        """The descriptor by a route of it, before it is normalised."""
         raise NotImplementedError
+
+    def _route(self, X: Tensor) -> str:
+        """The route for features as they were given, which may not be in the dtype of the work."""
+        raise NotImplementedError
+
+    def _job(self) -> dict[str, Any]:
+        """Of the descriptor, as ``describe`` takes them."""
+        return {}
+
+    def _without_auto(self, route: str, X: Tensor) -> str:
+        """A route as it is, or what ``describe`` would take where a part of it is ``auto``."""
+        if "auto" not in route:
+            return route
+        shape = tuple(_size(size) for size in X.shape)
+        return str(self._pick(route, X.device.type, shape, str(X.dtype)))
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _pick(self, route: str, device: str, shape: tuple[int, ...], dtype: str) -> str:
+        """Runs outside the graph when a compiler traces the module: there it is a constant.
+
+        A device without a backend, as meta, counts as the CPU; an unknown dtype as float32.
+        """
+        backend = f"torch:{device}" if device in ("cpu", "cuda") else "torch:cpu"
+        name = dtype.removeprefix("torch.")
+        case = auto.case_of(
+            backend,
+            self._descriptor,
+            tuple(max(size, 1) for size in shape),
+            dtype=name if name in DTYPES else "float32",
+            **self._job(),
+        )
+        found = auto.pick(case, home=backend, backend=backend, route=route, among=self._among)
+        return found.route
 
     def extra_repr(self) -> str:
         given = (name for name in ("layout", "dtype") if getattr(self, name) is not None)
@@ -85,6 +134,8 @@ class _Pooling(nn.Module):
 class SecondOrderPool(_Pooling):
     """Sum of the outer products of all features, ``D = d * d``."""
 
+    _descriptor = "sum"
+
     def __init__(
         self,
         *,
@@ -94,9 +145,12 @@ class SecondOrderPool(_Pooling):
     ) -> None:
         super().__init__(normalize, dtype, layout)
 
-    def pool(self, X: Tensor) -> Tensor:
-        pooled: Tensor = KERNELS["pool", "direct"](X, None, order=2)
+    def pool(self, X: Tensor, route: str) -> Tensor:
+        pooled: Tensor = KERNELS["pool", route](X, None, order=2)
         return pooled
+
+    def _route(self, X: Tensor) -> str:
+        return "direct"
 
 
 class _Democratic(_Pooling):
@@ -121,19 +175,19 @@ class _Democratic(_Pooling):
             raise InvalidInput(f"backward must be one of {', '.join(BACKWARD)}; got {backward!r}.")
         self.route, self.backward = route, backward
 
-    def weights(self, X: Tensor) -> Tensor:
+    def weights(self, X: Tensor, route: str | None = None) -> Tensor:
         """Gamma-democratic weights of features ``(B, n, d)``: ``(B, n)``."""
         if X.dim() != 3:
             raise InvalidInput(f"weights are of features (B, n, d); got shape {tuple(X.shape)}.")
-        route = self.route
-        if route == "auto":
-            thumb = _cheaper_route(X, self.iterations)
-            route = _auto("weights", X, thumb, order=2, iterations=self.iterations)
+        route = route or self._route(X).partition("+")[0]
         settings = {"gamma": self.gamma, "tau": self.tau, "iterations": self.iterations}
         if self.backward == "implicit":
             return weights.implicit(X, **settings, route=route)
         found: Tensor = KERNELS["weights", route](X, **settings, order=2)
         return found
+
+    def _job(self) -> dict[str, Any]:
+        return {"gamma": self.gamma, "tau": self.tau, "iterations": self.iterations}
 
     def _shown(self) -> tuple[str, ...]:
         return ("gamma", "tau", "iterations", "route", "backward", "normalize")
@@ -144,11 +198,13 @@ class GammaDemocraticPool(_Democratic):
 
     gamma       0: every feature contributes equally; 1: sum pooling
     tau         damping of the Sinkhorn iteration
-    iterations  of it
+    iterations  Sinkhorn iterations
     route       ``auto``, ``dense`` or ``matrix-free``
     backward    ``unrolled``: the derivative of what is computed; ``implicit``: that of the fixed
                 point, from the weights alone, right when the iteration has converged
     """
+
+    _descriptor = "democratic"
 
     def __init__(
         self,
@@ -164,9 +220,12 @@ class GammaDemocraticPool(_Democratic):
     ) -> None:
         super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
 
-    def pool(self, X: Tensor) -> Tensor:
-        pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X), order=2)
+    def pool(self, X: Tensor, route: str) -> Tensor:
+        pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X, route), order=2)
         return pooled
+
+    def _route(self, X: Tensor) -> str:
+        return self._without_auto(self.route, X)
 
 
 class SketchedDemocraticPool(_Democratic):
@@ -175,6 +234,7 @@ class SketchedDemocraticPool(_Democratic):
     The hashes are buffers: they move with the module and are kept in its ``state_dict``.
     """
 
+    _descriptor = "sketched-democratic"
     h1: Tensor
     h2: Tensor
     s1: Tensor
@@ -206,26 +266,28 @@ class SketchedDemocraticPool(_Democratic):
         for name in ("h1", "h2", "s1", "s2"):
             self.register_buffer(name, torch.from_numpy(getattr(made, name).copy()))
 
-    def pool(self, X: Tensor) -> Tensor:
+    def pool(self, X: Tensor, route: str) -> Tensor:
+        weighting, _, sketching = route.partition("+")
+        prepared = PreparedHashes(self.h1, self.h2, self.s1, self.s2, self.k)
+        a = self.weights(X, weighting)
+        pooled: Tensor = KERNELS["pool_sketch", sketching](X, prepared, a)
+        return pooled
+
+    def _route(self, X: Tensor) -> str:
         if X.shape[-1] != self.channels:
             raise InvalidInput(f"x must have {self.channels} channels; got {X.shape[-1]}.")
-        prepared = PreparedHashes(self.h1, self.h2, self.s1, self.s2, self.k)
-        n, d = X.shape[-2:]
-        # In multiply-adds, as measured on two cores: a scatter of one value costs as much as 400.
-        by_moment, by_fft = d * d * (n / 2 + 400), 20 * n * self.k * math.log2(self.k + 1)
-        cheaper = "moment" if by_moment < by_fft else "fft"
-        route = self.sketch
+        sketch = self.sketch
         if _for_onnx():
-            if route == "fft":
+            if sketch == "fft":
                 raise Unsupported(
                     "a sketch by fft in ONNX",
                     "torch's exporter has no such complex products; sketch='moment' is exported",
                 )
-            route = "moment"
-        if route == "auto":
-            route = _auto("pool_sketch", X, cheaper, order=2, k=self.k)
-        pooled: Tensor = KERNELS["pool_sketch", route](X, prepared, self.weights(X))
-        return pooled
+            sketch = "moment"
+        return self._without_auto(f"{self.route}+{sketch}", X)
+
+    def _job(self) -> dict[str, Any]:
+        return {"k": self.k, **super()._job()}
 
     def _shown(self) -> tuple[str, ...]:
         return ("channels", "k", "seed", "sketch", *super()._shown())
@@ -247,9 +309,12 @@ class SketchedDemocraticPool(_Democratic):
 class MatrixPowerPool(_Pooling):
     """``(X^T X)^p``, ``D = d * d``; p = 0.5 is the matrix square root.
 
-    route   ``auto`` (``gram`` for n < d, else ``eigh``), ``eigh``, ``gram``, ``svd``, and for
+    route   ``auto`` (the fastest with an exact derivative), ``eigh``, ``gram``, ``svd``, and for
             p = 0.5 the routes by products only, ``newton-schulz`` and ``polar``
     """
+
+    _descriptor = "power"
+    _among = EXACT
 
     def __init__(
         self,
@@ -262,24 +327,27 @@ class MatrixPowerPool(_Pooling):
     ) -> None:
         super().__init__(normalize, dtype, layout)
         self.p = validated(p=p)
-        known = ("auto", "eigh", "gram", "svd", "newton-schulz", "polar")
+        known = ("auto", *EXACT, "newton-schulz", "polar")
         if route not in known:
             raise InvalidInput(f"route must be one of {', '.join(known)}; got {route!r}.")
         if route in ("newton-schulz", "polar") and self.p != 0.5:
             raise InvalidInput(f"route {route} computes p = 0.5 only; got p = {p}.")
         self.route = route
 
-    def pool(self, X: Tensor) -> Tensor:
+    def pool(self, X: Tensor, route: str) -> Tensor:
+        powers: Tensor = KERNELS["power", route](X, p=self.p)
+        return powers
+
+    def _route(self, X: Tensor) -> str:
         if _for_onnx():
             raise Unsupported(
                 "a matrix power in ONNX",
                 "it has no eigen-solver and no SVD, and torch's exporter fails on the other routes",
             )
-        n, d = X.shape[-2:]
-        # Not by time: the routes of products only have no exact derivative.
-        route = ("gram" if n < d else "eigh") if self.route == "auto" else self.route
-        powers: Tensor = KERNELS["power", route](X, p=self.p)
-        return powers
+        return self._without_auto(self.route, X)
+
+    def _job(self) -> dict[str, Any]:
+        return {"p": self.p}
 
     def _shown(self) -> tuple[str, ...]:
         return ("p", "route", "normalize")
@@ -309,20 +377,14 @@ def _rows(x: Tensor, layout: str | None) -> Tensor:
 
 
 def _for_onnx() -> bool:
-    """Whether torch.onnx looks on."""
+    """Whether torch.onnx is exporting."""
     return torch.onnx.is_in_onnx_export() or getattr(_exporting, "_is_onnx_exporting", False)
 
 
-def _auto(operation: str, X: Tensor, rule_of_thumb: str, **job: Any) -> str:
-    """By what was measured here; by a rule of thumb where a compiler looks on, or on meta."""
-    if not tensors.is_plain(X) or 0 in X.shape:
-        return rule_of_thumb
-    dtype = str(X.dtype).removeprefix("torch.")
-    return cheapest_route(f"torch:{X.device.type}", operation, tuple(X.shape), dtype, **job)
-
-
-def _cheaper_route(X: Tensor, iterations: int) -> str:
-    """By multiply-adds: n^2 d / 2 and a mat-vec each, or two products with d x d each."""
-    n, d = X.shape[-2:]
-    dense = n * n * (d / 2 + iterations)
-    return "dense" if dense <= 2 * max(iterations, 1) * n * d * d else "matrix-free"
+def _size(size: Any) -> int:
+    """A size as a plain number, without making a graph depend on it."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return int(size)
+    if _hint is not None:
+        return int(_hint(size))
+    return int(size) if symbolic_shapes.has_static_value(size) else USUAL_SIZE

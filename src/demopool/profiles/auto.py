@@ -1,19 +1,21 @@
-"""``auto``: the backend and route for a job, and why.
+"""``auto``: the backend and route for a job, and why. One rule for everybody who asks.
 
-1. The very case was measured on this machine (``demopool choose``): what was recommended.
-2. Something was measured: the lowest time, measured or else predicted by the cost model with
-   coefficients fitted to those measurements and corrected by what it missed on cases of about the
-   same size, among backends that were right when they were measured. A prediction must be 1.5 times
-   lower than what was timed at the very sizes.
-3. Nothing was: the backend the array belongs to, by the cheapest route of the model as shipped.
+``describe``, ``explain``, operations with ``route="auto"`` and the torch modules all ask here:
 
-Who was wrong, or crashed, is not taken, nor what is predicted not to fit into memory (the rule of
-``candidates.limits_here``, input and output included), unless nothing else is left: a prediction
-may err and a crash may have had another cause, so the last candidate is tried, with a warning, and
-never refused. It is the one that needs the least memory; who was wrong comes last of all.
+1. This case was measured on this machine (``demopool choose``): its recommendation.
+2. Others were measured: the lowest time, measured or predicted. Predictions use coefficients fitted
+   to those measurements, corrected by how far the model was off on cases of similar size. A
+   prediction must be 1.5 times lower than a time measured on this very case.
+3. Nothing was measured: the backend the array belongs to, by the cheapest route of the model as
+   shipped.
+
+Candidates that gave wrong results or crashed are ruled out, and so are those predicted not to fit
+into memory, input and output included (``eligibility.limits_here``). If that leaves nothing, the
+last resort is tried with a warning, never refused: predictions err, and a crash may have had
+another cause. It is the candidate that needs the least memory; wrong ones come last.
 
 Nothing is measured here. Arrays in the host's memory can go to any backend (``data="host"``, so a
-GPU was judged with its transfers); an array on a device stays on it.
+GPU is judged with its transfers); an array on a device stays there.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from ..common.units import readable
@@ -36,39 +38,41 @@ from ..problem.cases import Case
 from ..problem.parameters import validated
 from ..problem.vocabulary import Backend, Descriptor, State, Verdict
 from . import forks, store
-from .eligibility import limits_here
-from .learnt import Decided
-from .options import DEFAULT, Option, options_for
+from .eligibility import Ineligible, limits_here, too_large
+from .options import DEFAULT, Option, Question, options_for
+from .records import Decided
 
 ALWAYS_FITS = 2**25
-"""Bytes that a call may need without a look at what is free, which would cost such calls time."""
+"""Bytes that a call may use whatever is free: looking would cost small calls too much time."""
 
 ROOM_SECONDS = 1.0
-"""How long an answer to that question is good for."""
+"""How long an answer about free memory is reused."""
 
 OVERRULED = 2.0
-"""A recommendation stands until another candidate is known to be so many times faster: a later race
-measured it, or it was left out then because it was thought to be slow."""
+"""A recommendation stands until another candidate is known to be this many times faster: a later
+race measured it, or it was left out before because it was predicted to be slow."""
 
 MARGIN = 1.5
-"""What was timed at these sizes makes way for a prediction only if that is so many times lower: the
-model errs, a clock does not."""
+"""A time measured at these sizes yields only to a prediction this many times lower: models err
+more than clocks."""
 
 DESCRIPTOR_OF = {
     "weights": "democratic",
     "pool_sketch": "sketched-sum",
     "power": "power",
+    "matrix_power": "power",
     "power_sketch": "sketched-power",
 }
-"""Operations whose routes are those of a descriptor, and differ in nothing else: what was measured
-of one holds for the other."""
+"""The descriptor whose routes an operation shares: what is known of one holds for the other. The
+other steps of the descriptor cost every route the same."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer, ``because`` of what (``measured``, ``model`` or ``default``), and all options.
+    """The pick, its grounds, and all options.
 
-    warning   why it may fail all the same, if it is the last one left; part of the sentence
+    because   ``measured``, ``model`` or ``default``
+    warning   why a last resort may fail; part of the sentence
     """
 
     case: Case
@@ -85,7 +89,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Survey:
-    """All that can be known of a job without asking what is free."""
+    """What is known of a job, whatever memory is free."""
 
     case: Case
     options: tuple[Option, ...]
@@ -103,30 +107,39 @@ def pick(
     backend: str = "auto",
     route: str = "auto",
     subject: Subject | None = None,
+    among: tuple[str, ...] | None = None,
 ) -> Candidate:
-    """Backend and route for a case whose array belongs to ``home``; asking again costs nothing."""
-    found = _decide(_survey(case, home, backend, route, subject, *_world()), _room)
+    """Backend and route for a case; see :class:`Question`. Asking again costs next to nothing."""
+    question = Question(case, home, backend, route, subject or _descriptor(case), among)
+    found = _decide(_survey(question, *_world()), _room)
     taken = Candidate(found.backend, found.route)
     if found.warning:
-        # Not by its sentence: that has what is free at the moment.
-        kind = next(o.state for o in found.options if (o.backend, o.route) == tuple(taken))
-        if (case, taken, kind) not in _warned:
-            _warned.add((case, taken, kind))
+        # Remembered by its state: the sentence changes with the free memory.
+        state = next(o.state for o in found.options if (o.backend, o.route) == tuple(taken))
+        if (case, taken, state) not in _warned:
+            _warned.add((case, taken, state))
             warnings.warn(found.sentence, RuntimeWarning, stacklevel=4)
     return taken
 
 
-def pick_route(backend: str, operation: str, **job: Any) -> str:
-    """The route of one operation, for arrays of that backend; ``job`` is fields of a case."""
-    case, subject = _operation(backend, operation, **job)
+def pick_route(
+    backend: str, operation: str, shape: tuple[int, ...], dtype: str, **parameters: Any
+) -> str:
+    """The route of one operation on an array of that backend and shape ``(..., n, d)``.
+
+    A square matrix of ``matrix_power`` is the power of as many features as it has rows.
+    """
+    case = case_of(backend, DESCRIPTOR_OF[operation], shape, dtype=dtype, **parameters)
+    subject = Subject("operation", operation)
     return pick(case, home=backend, backend=backend, subject=subject).route
 
 
 @lru_cache(maxsize=1024)
-def _operation(backend: str, operation: str, **job: Any) -> tuple[Case, Subject]:
-    data = Backend(backend).data
-    case = Case(descriptor=Descriptor(DESCRIPTOR_OF[operation]), data=data, **job)
-    return case, Subject("operation", operation)
+def case_of(home: str, descriptor: str, shape: tuple[int, ...], **parameters: Any) -> Case:
+    """The case of an array of shape ``(..., n, d)`` that belongs to ``home``."""
+    *leading, n, d = shape
+    batch = max(prod(leading), 1)
+    return Case(Descriptor(descriptor), batch, n, d, data=Backend(home).data, **parameters)
 
 
 def explain(
@@ -139,58 +152,48 @@ def explain(
     route: str = "auto",
     **parameters: Any,
 ) -> Explanation:
-    """What ``describe`` would take for features of a shape ``(..., n, d)``, and why.
+    """What ``describe`` would take for features of shape ``(..., n, d)``, and why.
 
-    ``parameters`` are k, order, gamma, tau, iterations and p of ``describe``.
+    ``parameters``: k, order, gamma, tau, iterations and p, as for ``describe``.
     """
     if len(shape) < 2:
         raise InvalidInput(f"shape must be (..., n, d); got {tuple(shape)}.")
     *batch, n, d = shape
-    images = 1
-    for size in batch:
-        images *= size
-    case = Case(
-        validated(descriptor=descriptor),
-        max(images, 1),
-        n,
-        d,
-        dtype=validated(dtype=dtype),
-        data=data,
-        **parameters,
-    )
+    images = max(prod(batch), 1)
+    sizes: dict[str, Any] = {"batch": images, "n": n, "d": d, "dtype": dtype, "data": data}
+    case = Case(Descriptor(validated(descriptor=descriptor)), **sizes, **parameters)
     routes.demand(case.descriptor, route)
     if backend != "auto":
         registry.demand(backend)
-    return _decide(_survey(case, DEFAULT, backend, route, None, *_world()), _room)
+    question = Question(case, DEFAULT, backend, route, _descriptor(case))
+    return _decide(_survey(question, *_world()), _room)
 
 
 # --- the candidates ---
 
 
+def _descriptor(case: Case) -> Subject:
+    return Subject("descriptor", case.descriptor)
+
+
 def _world() -> tuple[Any, ...]:
-    """What else the options depend on."""
+    """What the options depend on beside the question."""
     return store.version_of_here(), usual_threads(), forks.loaded_before
 
 
 @lru_cache(maxsize=1024)
 def _survey(
-    case: Case,
-    home: str,
-    backend: str,
-    route: str,
-    subject: Subject | None,
-    version: Any,
-    threads: int,
-    before_fork: frozenset[str] | None,
+    question: Question, version: Any, threads: int, before_fork: frozenset[str] | None
 ) -> _Survey:
-    profile = store.here()
-    of = Subject("descriptor", case.descriptor)
+    case, profile = question.case, store.here()
     known = profile.record(case, threads)
-    options = options_for(case, home, backend, route, subject or of, profile, known)
+    options = options_for(question, profile, known)
     possible = [option for option in options if option.state is not State.UNSUPPORTED]
     if not possible:
         reasons = "; ".join(dict.fromkeys(option.reason for option in options))
-        raise Unsupported(f"{case.descriptor} by {route}", reasons or "no backend has it")
+        raise Unsupported(
+            f"{question.subject.name} by {question.route}", reasons or "no backend has it"
+        )
     found = _Survey(case, options, known, len(profile.decided), bool(profile.coefficients))
     return replace(
         found,
@@ -203,13 +206,13 @@ def _survey(
 
 
 def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
-    """What to take where a backend may use so many bytes."""
+    """What to take; ``room`` is the memory that a call on a backend may use."""
     if survey.unlimited and survey.most_bytes <= ALWAYS_FITS:
         return survey.unlimited
     options = [_judged(option, room) for option in survey.options]
     usable = [option for option in options if option.state is State.OK]
     if not usable:
-        best, why = _last(options, room)
+        best, why = _last_resort(options, room)
         return _explained(survey, best, f"{best.name}: {why}", options, warning=why)
     best = min(usable, key=_with_margin)
     lowest = min(option.estimated_s for option in usable)
@@ -225,7 +228,7 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
             f"({readable(recommended.measured_s, 'time')})."
         )
         return _explained(survey, recommended, sentence, options, because="measured")
-    sentence = f"{best.name}: {_grounds(survey, best)}{_spared(options, best)}"
+    sentence = f"{best.name}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
     if recommended:
         sentence += (
             f" {recommended.name} was recommended, but takes over {OVERRULED:g} times as long."
@@ -238,27 +241,21 @@ def _with_margin(option: Option) -> float:
 
 
 def _judged(option: Option, room: Callable[[str], float]) -> Option:
-    """With the lack of memory, unless something worse is known."""
-    if option.state is not State.OK or _fits(option, room):
-        return option
-    return replace(option, state=State.OUT_OF_MEMORY, reason=_shortage(option, room))
+    """The option, ruled out for lack of memory unless it already is for something worse."""
+    shortage = _shortage(option, room) if option.state is State.OK else None
+    return replace(option, **shortage._asdict()) if shortage else option
 
 
-def _fits(option: Option, room: Callable[[str], float]) -> bool:
+def _shortage(option: Option, room: Callable[[str], float]) -> Ineligible | None:
     needed = option.needed_bytes or 0.0
-    return needed <= ALWAYS_FITS or needed <= room(option.backend)
+    return None if needed <= ALWAYS_FITS else too_large(needed, room(option.backend))
 
 
-def _shortage(option: Option, room: Callable[[str], float]) -> str:
-    needed, most = option.needed_bytes, room(option.backend)
-    return f"{readable(needed, 'memory')} needed, {readable(most, 'memory')} may be used"
-
-
-def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, str]:
-    """Whom to take when something speaks against everybody, and what it is."""
+def _last_resort(options: list[Option], room: Callable[[str], float]) -> tuple[Option, str]:
+    """What to take when every option is ruled out, and what may go wrong."""
     crashed = [o for o in options if o.state is State.ERROR]
     large = [o for o in options if o.state is State.OUT_OF_MEMORY]
-    fitting = [o for o in crashed if _fits(o, room)]
+    fitting = [o for o in crashed if not _shortage(o, room)]
     if fitting:
         best = min(fitting, key=lambda option: option.estimated_s)
         return (
@@ -267,10 +264,9 @@ def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, 
         )
     if large or crashed:
         best = min(large or crashed, key=lambda option: option.needed_bytes or 0.0)
-        return best, (
-            "nothing is predicted to fit into memory; this takes the least "
-            f"({_shortage(best, room)})."
-        )
+        shortage = _shortage(best, room)
+        reason = f" ({shortage.reason})" if shortage else ""
+        return best, f"nothing is predicted to fit into memory; this takes the least{reason}."
     wrong = [o for o in options if o.state is State.WRONG]
     best = min(wrong, key=lambda option: option.estimated_s)
     return (
@@ -280,7 +276,7 @@ def _last(options: list[Option], room: Callable[[str], float]) -> tuple[Option, 
 
 
 def _grounds(survey: _Survey, best: Option) -> str:
-    """Why it is this one, when it is not an answer that stands."""
+    """Why it is this one, if it is not a recommendation."""
     predicted = f"the lowest predicted time ({readable(best.predicted_s, 'time')})"
     timed = len(survey.known.candidates) if survey.known else 0
     if best.measured_s is not None:
@@ -303,8 +299,8 @@ def _grounds(survey: _Survey, best: Option) -> str:
     )
 
 
-def _spared(options: list[Option], best: Option) -> str:
-    """A word on who would be faster, if it had the memory."""
+def _faster_but_too_large(options: list[Option], best: Option) -> str:
+    """A sentence on what would be faster if it fitted into memory."""
     faster = [
         o for o in options if o.state is State.OUT_OF_MEMORY and o.estimated_s < best.estimated_s
     ]
@@ -331,7 +327,7 @@ def _explained(
 
 
 def _with_threads(measured: int) -> str:
-    """Only worth a word if this process has another number."""
+    """Said only if this process has another number."""
     return "" if measured == usual_threads() else f" (with threads={measured})"
 
 
@@ -346,7 +342,7 @@ _rooms: dict[str, tuple[float, float]] = {}
 
 
 def _room(backend: str) -> float:
-    """What a call may use, asked for at most once in a while."""
+    """What a call may use, looked up at most once in ``ROOM_SECONDS``."""
     now = time.monotonic()
     asked, found = _rooms.get(backend, (-inf, inf))
     if now - asked >= ROOM_SECONDS:

@@ -1,7 +1,8 @@
-"""Whether a candidate may run on a case, and why not: capability, domain, memory, time.
+"""May this candidate run on this case? Capability, domain, memory and time are asked here only.
 
-Nothing here needs a backend to be installed; :func:`obstacle` asks the package that is measured,
-which may be another version than the one asking.
+The answer is None, or an :class:`Ineligible` with a state and a reason. Nothing here needs a
+backend to be installed, unless a ``package`` is asked: that is the demopool being measured, which
+may be another version than the one asking.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from ..problem.vocabulary import Backend, State
 from . import costs
 
 MEMORY_SHARE = 0.5
-"""Predicted memory may be at most this share of what is free: predictions err, others need some."""
+"""Maximum share of the free memory: predictions err, and other processes need some."""
 
 
-class Obstacle(NamedTuple):
-    """Why a candidate is not tried: a state other than ``ok``, and a sentence."""
+class Ineligible(NamedTuple):
+    """Why a candidate may not run: a state other than ``ok``, and a reason."""
 
     state: State
     reason: str
 
 
 class Limits(NamedTuple):
-    """What one call may take; None is no limit."""
+    """Maximum time and memory of one call; None is no limit."""
 
     seconds: float | None = None
     bytes: float | None = None
@@ -42,7 +43,7 @@ NO_LIMITS = Limits()
 
 
 def limits_here(backend: str, seconds: float | None = None) -> Limits:
-    """The memory that is free where a backend works, the better part of it, and a time."""
+    """Half of the memory that is free where a backend works, and a time."""
     on_gpu = Backend(backend).on_gpu
     free = memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
     return Limits(seconds, None if free is None else MEMORY_SHARE * free)
@@ -51,7 +52,7 @@ def limits_here(backend: str, seconds: float | None = None) -> Limits:
 def predicted_seconds(
     subject: Subject, candidate: Candidate, case: Case, prices: Mapping[str, float] | None = None
 ) -> float:
-    """Time of one call by the cost model, transfers left out; ``prices``: not those shipped."""
+    """Time of one call by the cost model, without transfers; ``prices`` replace those shipped."""
     steps, backend = subject.steps(candidate.route), candidate.backend
     return sum(costs.seconds(backend, op, route, case, prices) for op, route in steps.items())
 
@@ -65,72 +66,85 @@ def predicted_bytes(subject: Subject, candidate: Candidate, case: Case) -> float
     return held + float(elements * size)
 
 
-def unsupported(subject: Subject, candidate: Candidate, case: Case) -> str:
-    """Why a backend cannot do a case by a route, from the capability table; empty if it can."""
-    for operation, route in subject.steps(candidate.route).items():
-        supported = supports(
-            candidate.backend,
-            operation,
-            route=route,
-            dtype=case.dtype,
-            order=case.order,
-            sizes=Sizes(case.n, case.d, case.p),
-        )
+def ineligible(
+    subject: Subject,
+    candidate: Candidate,
+    case: Case,
+    limits: Limits = NO_LIMITS,
+    *,
+    package: Any = None,
+) -> Ineligible | None:
+    """Why the candidate may not run on the case; None if it may.
+
+    Without a ``package`` the capability table answers, and nothing is loaded.
+    """
+    steps, sizes = subject.steps(candidate.route), Sizes(case.n, case.d, case.p)
+    if package is None:
+        found = unsupported(candidate.backend, steps, case.dtype, case.order, sizes)
+    else:
+        found = _outside_domain(steps, sizes) or _refused(package, candidate.backend, steps, case)
+    return found or _too_much(subject, candidate, case, limits)
+
+
+def unsupported(
+    backend: str, steps: Mapping[str, str], dtype: str, order: int, sizes: Sizes
+) -> Ineligible | None:
+    """What the capability table has against operations by their routes (``auto``: any route)."""
+    for operation, route in steps.items():
+        supported = supports(backend, operation, route=route, dtype=dtype, order=order, sizes=sizes)
         if not supported:
-            return supported.reason
-    return ""
-
-
-def obstacle(
-    package: Any, subject: Subject, candidate: Candidate, case: Case, limits: Limits = NO_LIMITS
-) -> Obstacle | None:
-    """Why ``package``, a demopool, cannot run the candidate on the case; None if it can."""
-    steps = subject.steps(candidate.route)
-    outside = outside_domain(subject, candidate, case)
-    if outside:
-        return outside
-    try:
-        ops = package.backend(candidate.backend)
-        for operation, name in steps.items():
-            if not hasattr(ops, operation):
-                return Obstacle(State.UNSUPPORTED, f"this version has no operation {operation}")
-            supported = ops.supports(operation, route=name, dtype=case.dtype, order=case.order)
-            if not supported:
-                return Obstacle(State.UNSUPPORTED, supported.reason)
-    except package.BackendUnavailable as problem:
-        return Obstacle(State.UNAVAILABLE, problem.reason)
-    except (package.InvalidInput, KeyError) as problem:
-        # An older version that has never heard of the backend, the operation or the route.
-        return Obstacle(State.UNSUPPORTED, f"this version does not know it: {problem}")
-    return too_much(subject, candidate, case, limits)
-
-
-def outside_domain(subject: Subject, candidate: Candidate, case: Case) -> Obstacle | None:
-    """What can be told without asking the backend: a route that does not exist for these sizes."""
-    for operation, name in subject.steps(candidate.route).items():
-        route = routes.find(operation, name)
-        if isinstance(route, str):
-            return Obstacle(State.UNSUPPORTED, route)
-        outside = route.domain.excludes(Sizes(case.n, case.d, case.p))
-        if outside:
-            return Obstacle(State.UNSUPPORTED, outside)
+            return Ineligible(*supported)
     return None
 
 
-def too_much(subject: Subject, candidate: Candidate, case: Case, limits: Limits) -> Obstacle | None:
-    """Of memory, or of time, by prediction."""
-    needed = predicted_bytes(subject, candidate, case)
-    if limits.bytes is not None and needed > limits.bytes:
-        return Obstacle(
-            State.OUT_OF_MEMORY,
-            f"predicted to need {readable(needed, 'memory')}, "
-            f"may use {readable(limits.bytes, 'memory')}",
-        )
-    seconds = predicted_seconds(subject, candidate, case)
-    if limits.seconds is not None and seconds > limits.seconds:
-        return Obstacle(
-            State.TIMEOUT,
-            f"predicted to take {readable(seconds, 'time')}, "
-            f"may take {readable(limits.seconds, 'time')}",
-        )
+def too_large(needed: float, limit: float | None) -> Ineligible | None:
+    """Whether a call that needs so many bytes exceeds the limit."""
+    if limit is None or needed <= limit:
+        return None
+    reason = f"predicted to need {readable(needed, 'memory')}"
+    return Ineligible(State.OUT_OF_MEMORY, f"{reason}, may use {readable(limit, 'memory')}")
+
+
+def _outside_domain(steps: Mapping[str, str], sizes: Sizes) -> Ineligible | None:
+    for operation, name in steps.items():
+        route = routes.find(operation, name)
+        reason = route if isinstance(route, str) else route.domain.excludes(sizes)
+        if reason:
+            return Ineligible(State.UNSUPPORTED, reason)
+    return None
+
+
+def _refused(package: Any, backend: str, steps: Mapping[str, str], case: Case) -> Ineligible | None:
+    """What the package that is measured has against it."""
+    try:
+        ops = package.backend(backend)
+        for operation, route in steps.items():
+            if not hasattr(ops, operation):
+                return Ineligible(State.UNSUPPORTED, f"this version has no operation {operation}")
+            supported = ops.supports(operation, route=route, dtype=case.dtype, order=case.order)
+            if not supported:
+                return Ineligible(State.UNSUPPORTED, supported.reason)
+    except package.BackendUnavailable as problem:
+        return Ineligible(State.UNAVAILABLE, problem.reason)
+    except (package.InvalidInput, KeyError) as problem:
+        # An older version that has never heard of the backend, the operation or the route.
+        return Ineligible(State.UNSUPPORTED, f"this version does not know it: {problem}")
+    return None
+
+
+def _too_much(
+    subject: Subject, candidate: Candidate, case: Case, limits: Limits
+) -> Ineligible | None:
+    """Memory, or time, by prediction."""
+    if limits.bytes is not None:
+        found = too_large(predicted_bytes(subject, candidate, case), limits.bytes)
+        if found:
+            return found
+    if limits.seconds is not None:
+        seconds = predicted_seconds(subject, candidate, case)
+        if seconds > limits.seconds:
+            reason = f"predicted to take {readable(seconds, 'time')}"
+            return Ineligible(
+                State.TIMEOUT, f"{reason}, may take {readable(limits.seconds, 'time')}"
+            )
     return None

@@ -10,7 +10,7 @@ from ..problem.cases import Case
 from ..problem.vocabulary import Dtype
 from . import costs, store
 from .eligibility import predicted_bytes
-from .learnt import Profile, sizes
+from .records import Profile, sizes
 
 # What the model missed on a measured case corrects its predictions for others of the same
 # descriptor, the more the nearer they are: a case four times as large in one size (_REACH

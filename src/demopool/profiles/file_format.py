@@ -30,7 +30,7 @@ from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import DTYPES, State, Verdict
 from . import costs
-from .learnt import Decided, Measured, Profile, Untimed
+from .records import Decided, Measured, Profile, Untimed
 
 SCHEMA = 2
 

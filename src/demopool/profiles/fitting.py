@@ -6,7 +6,7 @@ import numpy as np
 
 from ..problem.candidates import Subject
 from . import costs
-from .learnt import Decided
+from .records import Decided
 
 # How much a coefficient may be trusted before anything is measured: a measured ratio of 1 + x
 # weighs as much as a coefficient that is off by x / _PRIOR from what is shipped.

@@ -1,8 +1,8 @@
 """Which libraries a forked process cannot use.
 
-A forked process has the memory of its parent and none of its threads: torch's OpenMP waits for them
-for ever, CUDA refuses to work. OpenBLAS, and our threads for Numba, start anew. Who calls such a
-library himself has decided that; ``auto`` must not take a NumPy program there.
+A forked process has the memory of its parent but none of its threads: torch's OpenMP waits for
+them forever, and CUDA refuses to work. OpenBLAS, and our threads for Numba, start again. Users may
+call such a library themselves; ``auto`` must not take a NumPy program to one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ loaded_before: frozenset[str] | None = None
 """In a forked process, the modules that were loaded before it was; else None."""
 
 
-def obstacle(backend: str) -> str:
-    """Why an array should not be taken to a backend in this process; empty if it may be."""
+def reason_against(backend: str) -> str:
+    """Why an array must not be taken to a backend in this process; empty if it may be."""
     if loaded_before is None or Backend(backend).survives_fork:
         return ""
     library = Backend(backend).library
@@ -32,8 +32,10 @@ def _note() -> None:
 
 
 def _is_forked() -> bool:
-    """By ``multiprocessing``, before this was imported. One that was spawned has its command line;
-    the server that forks others has loaded nothing."""
+    """Whether ``multiprocessing`` forked this process before this module was imported.
+
+    A spawned process shows it in its command line; the fork server has loaded nothing.
+    """
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:
         return False

@@ -1,8 +1,9 @@
-"""The candidates that ``auto`` can take for a job, and what is known of each."""
+"""The candidates that ``auto`` can take for a job, and what is known about each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..contract import registry
 from ..machine.system import usual_threads
@@ -11,18 +12,40 @@ from ..problem.cases import Case
 from ..problem.routes import find, split
 from ..problem.vocabulary import State
 from . import estimates, forks
-from .eligibility import unsupported
-from .learnt import Decided, Profile
+from .eligibility import ineligible
+from .records import Decided, Profile
 
 DEFAULT = "numpy:cpu"
 
 
+class Question(NamedTuple):
+    """What ``auto`` is asked.
+
+    home             the backend that the array belongs to
+    backend, route   as the user gave them; a route, or a part of one, may be ``auto``
+    subject          what runs: the descriptor of the case, or one operation that has its routes
+    among            the only routes to take, if not all
+    """
+
+    case: Case
+    home: str
+    backend: str
+    route: str
+    subject: Subject
+    among: tuple[str, ...] | None = None
+
+    @property
+    def fixed_backend(self) -> str:
+        """The one the user has decided on: its operations are at hand, ``auto`` does not ask."""
+        return self.home if self.backend == "auto" else self.backend
+
+
 @dataclass(frozen=True)
 class Option:
-    """One candidate: what was predicted and measured, or why it does not come into question.
+    """One candidate: what was predicted and measured, or why it is ruled out.
 
-    at_least_s   a call was seen to take longer, here or on a smaller case
-    state        of what speaks against it: ``unsupported``, ``wrong``, ``error``, ``out-of-memory``
+    at_least_s      a call was seen to take longer, on this case or a smaller one
+    state, reason   why it is ruled out: ``unsupported``, ``wrong``, ``error``, ``out-of-memory``
     """
 
     backend: str
@@ -43,77 +66,65 @@ class Option:
         return f"{self.backend} by {self.route}"
 
 
-def options_for(
-    case: Case,
-    home: str,
-    backend: str,
-    route: str,
-    subject: Subject,
-    profile: Profile,
-    known: Decided | None,
-) -> tuple[Option, ...]:
-    """Every candidate of the backends that come into question; ``known``: of the very case."""
-    chosen = home if backend == "auto" else backend  # by the user: auto does not interfere
+def options_for(question: Question, profile: Profile, known: Decided | None) -> tuple[Option, ...]:
+    """Every candidate that the question allows; ``known`` is the record of this very case."""
     return tuple(
-        _option(case, Candidate(name, each), subject, profile, known, route, chosen)
-        for name in _backends(profile, home, backend, case.data)
-        for each in Subject("descriptor", case.descriptor).routes()
-        if _matches(case.descriptor, each, route)
+        _option(question, Candidate(backend, route), profile, known)
+        for backend in _backends(question, profile)
+        for route in Subject("descriptor", question.case.descriptor).routes()
+        if _is_asked_for(question, route)
     )
 
 
-def _backends(profile: Profile, home: str, backend: str, data: str) -> tuple[str, ...]:
-    """Those that come into question: the one named, or home, and who was right when measured."""
-    if backend != "auto":
-        return (backend,)
-    if data == "device" or home != DEFAULT:
-        return (home,)
+def _backends(question: Question, profile: Profile) -> tuple[str, ...]:
+    """The one that was named; else home, and for NumPy arrays those measured and not wrong."""
+    if question.backend != "auto":
+        return (question.backend,)
+    if question.case.data == "device" or question.home != DEFAULT:
+        return (question.home,)
     known = registry.names()  # a plug-in may have gone since
-    return tuple(dict.fromkeys((home, *(name for name in profile.backends if name in known))))
+    measured = (name for name in profile.backends if name in known)
+    return tuple(dict.fromkeys((question.home, *measured)))
 
 
-def _matches(descriptor: str, candidate_route: str, wanted: str) -> bool:
-    """Whether a route is one that was asked for; parts may be ``auto``."""
-    asked, has = split(descriptor, wanted), split(descriptor, candidate_route)
+def _is_asked_for(question: Question, route: str) -> bool:
+    if question.among is not None and route not in question.among:
+        return False
+    descriptor = question.case.descriptor
+    asked, has = split(descriptor, question.route), split(descriptor, route)
     return all(name in ("auto", has[operation]) for operation, name in asked.items())
 
 
 def _option(
-    case: Case,
-    candidate: Candidate,
-    subject: Subject,
-    profile: Profile,
-    known: Decided | None,
-    asked: str,
-    chosen: str,
+    question: Question, candidate: Candidate, profile: Profile, known: Decided | None
 ) -> Option:
-    obstacle = _obstacle(case, candidate, subject, asked)
-    if not obstacle and candidate.backend != chosen:  # else its operations are at hand
-        obstacle = _absence(candidate.backend) or forks.obstacle(candidate.backend)
-    if obstacle:
-        return Option(*candidate, state=State.UNSUPPORTED, reason=obstacle)
-    of_case = known.candidates if known else ()
-    times = [m.seconds for m in of_case if (m.backend, m.route) == tuple(candidate)]
-    state, reason = profile.bar(case, candidate) or (State.OK, "")
+    reason = _reason_against(question, candidate)
+    if reason:
+        return Option(*candidate, state=State.UNSUPPORTED, reason=reason)
+    case, subject = question.case, question.subject
+    measured = known.candidates if known else ()
+    times = [m.seconds for m in measured if (m.backend, m.route) == tuple(candidate)]
+    failure = profile.failure(case, candidate)
     return Option(
         *candidate,
         estimates.seconds(candidate, case, profile),
         times[0] if times else None,
         profile.at_least_seconds(case, candidate, usual_threads()) or None,
         estimates.bytes_needed(subject, candidate, case, profile),
-        state,
-        reason,
+        *(failure or (State.OK, "")),
     )
 
 
-def _absence(backend: str) -> str:
-    probe = registry.probe(backend)
-    return "" if probe.state is State.OK else probe.reason
-
-
-def _obstacle(case: Case, candidate: Candidate, subject: Subject, asked: str) -> str:
-    for operation, name in subject.steps(candidate.route).items():
+def _reason_against(question: Question, candidate: Candidate) -> str:
+    """Why ``auto`` cannot take a candidate in this process; empty if it can."""
+    for operation, name in question.subject.steps(candidate.route).items():
         route = find(operation, name)
-        if not isinstance(route, str) and route.by_name_only and "auto" in asked:
+        if not isinstance(route, str) and route.by_name_only and "auto" in question.route:
             return "kept as a baseline, never picked by auto"
-    return unsupported(subject, candidate, case)
+    refusal = ineligible(question.subject, candidate, question.case)
+    if refusal:
+        return refusal.reason
+    if candidate.backend == question.fixed_backend:
+        return ""
+    probe = registry.probe(candidate.backend)
+    return probe.reason if probe.state is not State.OK else forks.reason_against(candidate.backend)

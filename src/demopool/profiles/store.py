@@ -25,7 +25,7 @@ from ..problem.cases import Case
 from ..problem.vocabulary import Backend, State, Verdict
 from . import file_format
 from .fitting import fit
-from .learnt import Decided, Measured, Profile, Untimed, identity, parameters
+from .records import Decided, Measured, Profile, Untimed, identity, parameters
 
 if TYPE_CHECKING:
     from ..choosing.choice import Choice

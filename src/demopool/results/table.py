@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import DemopoolError, InvalidInput
 from ..problem.candidates import Candidate
 from ..problem.cases import NAMED, Case, named
-from ..problem.vocabulary import State
+from ..problem.vocabulary import Descriptor, State
 from ..trials import samples
 from ..trials.measures import UNITS, quantity
 from ..trials.samples import Sample
@@ -338,4 +338,4 @@ def _case_from(name: str, descriptor: str) -> Case:
         return named(name, descriptor=descriptor)
     kinds = {field: type(value) for field, value in asdict(Case()).items()}
     pairs = (text.split("=", 1) for text in name.split(","))
-    return Case(descriptor=descriptor, **{field: kinds[field](value) for field, value in pairs})
+    return Case(Descriptor(descriptor), **{field: kinds[field](value) for field, value in pairs})

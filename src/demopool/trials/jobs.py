@@ -43,7 +43,7 @@ class Job:
 
 
 def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
-    """A job of a backend of ``package``, a demopool. The candidate must have no obstacle."""
+    """A job of a backend of ``package``, a demopool. The candidate must be eligible."""
     ops = package.backend(candidate.backend)
     options = _options(subject, case)
     host = inputs(subject, case)

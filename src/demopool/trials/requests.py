@@ -20,7 +20,7 @@ from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
-from ..profiles.eligibility import Obstacle, limits_here, obstacle, predicted_seconds
+from ..profiles.eligibility import Ineligible, ineligible, limits_here, predicted_seconds
 from . import jobs, measures
 from .jobs import Job
 from .judgement import Judgement, judge
@@ -66,7 +66,7 @@ def measure(
     if prepared.state is not State.OK:
         yield without_value("call_s", prepared.state, prepared.reason)
         return
-    if isinstance(prepared.value, Obstacle):
+    if isinstance(prepared.value, Ineligible):
         yield without_value("call_s", *prepared.value)
         return
     common.update(prepared.value)
@@ -95,7 +95,7 @@ def run_preparation(
     *,
     seconds: float | None = None,
     bytes: float | None = None,
-) -> Obstacle | dict[str, str]:
+) -> Ineligible | dict[str, str]:
     """Load the library and place the data; returns what identifies the machine and the code.
 
     Here and not in the process that asks: finding out may load the library. ``seconds`` and
@@ -104,9 +104,9 @@ def run_preparation(
     limits = limits_here(candidate.backend, seconds)
     if bytes is not None:
         limits = limits._replace(bytes=min(bytes, limits.bytes or bytes))
-    found = obstacle(pooling, subject, candidate, case, limits)
-    if found:
-        return found
+    refusal = ineligible(subject, candidate, case, limits, package=pooling)
+    if refusal:
+        return refusal
     _job(subject, candidate, case)
     return {
         "fingerprint": fingerprint.key(fingerprint.fingerprint()),
@@ -116,14 +116,14 @@ def run_preparation(
 
 def run_loading(
     subject: Subject, candidate: Candidate, case: Case, *, threads: int = 1
-) -> Obstacle | float:
+) -> Ineligible | float:
     """Load and compile what the candidate needs: seconds of a first call, on little data.
 
     Here and not in the process that asks: finding out what is supported may load the library.
     """
-    found = obstacle(pooling, subject, candidate, case)
-    if found:
-        return found
+    refusal = ineligible(subject, candidate, case, package=pooling)
+    if refusal:
+        return refusal
     job = jobs.prepare(pooling, subject, candidate, little(subject, candidate, case, threads))
     call = job.run_from_host if case.data == "host" else job.run
     return Clock(job.device).read(call).wall

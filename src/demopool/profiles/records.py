@@ -1,8 +1,8 @@
-"""What was learnt of jobs on a machine, as plain values: times, bounds, and who was wrong or died.
+"""What is known of the jobs measured on a machine: times, bounds and failures, as plain values.
 
-Only *wrong* and *crashed* speak against a candidate. A call that was given up, or did not fit, only
-tells how long it takes at least, or how much memory it needs at least if that was seen, from that
-size on. Times are of a number of threads: those of another count only where there are no others.
+Only wrong results and crashes rule a candidate out. A call that was given up, or that did not fit,
+gives a lower bound of its time, or of its memory if that was seen, from that size on. Times belong
+to a number of threads; those with another number count only where there are no others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..problem.operations import OPERATIONS, PARAMETERS
 from ..problem.vocabulary import State
+from .eligibility import Ineligible
 
-# What the time of a case does not depend on, or hardly: gamma, tau and p.
+# What the time of a case hardly depends on: gamma, tau and p.
 _IRRELEVANT = tuple(name for name in PARAMETERS if name not in ("iterations", "order"))
 
 SAME = ("descriptor", "dtype", "order", "data")
-"""What cases must share to tell anything about each other's time."""
+"""What cases must share for the time of one to say anything about the other's."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Untimed:
-    """A candidate of one case without a time, and why.
+    """A candidate of one case that has no time, and why.
 
     at_least_s       a call was seen to take longer
-    at_least_bytes   a call was seen to need as much
-    case             of who was wrong: with its gamma, tau and p, which the time hardly depends on
+    at_least_bytes   a call was seen to need this much
+    case             where a result was wrong: the case with its gamma, tau and p
     """
 
     backend: str
@@ -55,10 +56,10 @@ class Untimed:
 
 @dataclass(frozen=True)
 class Decided:
-    """What is known of one case; ``backend`` and ``route`` are the recommended ones, if any.
+    """What is known of one case; ``backend`` and ``route`` are recommended, if any.
 
-    whole    all candidates could compete; what a restricted race found is no answer for ``auto``,
-             its times are still measurements
+    whole    all candidates could compete. A restricted race recommends nothing to ``auto``, but its
+             times are measurements all the same
     """
 
     case: Case
@@ -79,15 +80,11 @@ class Profile:
     decided: tuple[Decided, ...] = ()
     coefficients: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
-    def of(self, case: Case, threads: int | None = None) -> Decided | None:
-        """The record of the very case, if it is an answer for ``auto``."""
-        found = self.record(case, threads)
-        return found if found and found.whole else None
-
     def record(self, case: Case, threads: int | None = None) -> Decided | None:
-        """What is known of the very case, whatever gamma, tau and p, be it an answer or not.
+        """What is known of this case; gamma, tau and p are ignored.
 
-        That of so many threads, if there is one; else the latest, an answer rather than none.
+        Of several records, the one with this number of threads; else the latest, preferably one
+        with a recommendation.
         """
         wanted = identity(case)
         found = [d for d in reversed(self.decided) if identity(d.case) == wanted]
@@ -95,35 +92,35 @@ class Profile:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Those that were right, and measured, at least once."""
+        """Those that conformed and were timed at least once."""
         found = (m.backend for decided in self.decided for m in decided.candidates)
         return tuple(dict.fromkeys(found))
 
-    def bar(self, case: Case, candidate: Candidate) -> tuple[State, str] | None:
-        """Why a candidate is not to be used for such a case: it was wrong, or crashed.
+    def failure(self, case: Case, candidate: Candidate) -> Ineligible | None:
+        """Why a candidate is not to be used for such a case: it was wrong, or it crashed.
 
-        Who was wrong is not trusted with that descriptor and dtype at any size, as far as it was as
-        hard: of a power with that p or a smaller one, of weights with that gamma and tau. A crash
-        is taken to come from the size: it bars that case and larger ones, except where the
-        candidate was since seen to do as much.
+        A wrong result counts for that descriptor and dtype at every size, for parameters that are
+        at least as hard: a power with that p or a smaller one, weights with that gamma and tau. A
+        crash is taken to come from the size: it counts for that case and larger ones, except where
+        the candidate has since been timed on a case as large.
         """
         found = None
         for decided, untimed in self._untimed(case, candidate):
             if untimed.state == State.WRONG and _is_as_hard(case, untimed.case or decided.case):
-                return State.WRONG, untimed.reason
+                return Ineligible(State.WRONG, untimed.reason)
             if untimed.state != State.ERROR:
                 continue
             if identity(decided.case) == identity(case) or (
                 is_at_least(case, decided.case)
                 and not any(is_at_least(d.case, case) for d, _ in self._times(case, candidate))
             ):
-                found = State.ERROR, untimed.reason
+                found = Ineligible(State.ERROR, untimed.reason)
         return found
 
     def at_least_seconds(
         self, case: Case, candidate: Candidate, threads: int | None = None
     ) -> float:
-        """What a call takes at least, because it was seen to take longer on no larger a case."""
+        """The lower bound of a call's time: it took longer on this case or a smaller one."""
         found = (
             bound
             for smaller, bound in self.time_bounds(case, candidate, threads)
@@ -136,8 +133,8 @@ class Profile:
     ) -> Iterator[tuple[Case, float]]:
         """Cases of the same kind where a call was given up, and after how long.
 
-        Left out are those that the candidate has disproved on a case at least as large. Only of so
-        many threads, where anything is known of them.
+        Without those that the candidate has disproved on a case at least as large. Only with this
+        number of threads, if anything is known of it.
         """
         times, late = self._clocked(case, candidate, threads)
         for decided, untimed in late:
@@ -146,9 +143,9 @@ class Profile:
                 yield decided.case, bound
 
     def at_least_bytes(self, case: Case, candidate: Candidate) -> float:
-        """What a call needs at least, because no larger a case was seen not to fit.
+        """The lower bound of a call's memory: this case or a smaller one was seen not to fit.
 
-        Until the candidate is timed on a case at least as large as that.
+        It holds until the candidate is timed on a case at least as large as that.
         """
         done = [d.case for d, _ in self._times(case, candidate)]
         found = (
@@ -163,16 +160,16 @@ class Profile:
     def times(
         self, case: Case, candidate: Candidate, threads: int | None = None
     ) -> list[tuple[Decided, Measured]]:
-        """Of the candidate on all cases of the same kind, whatever their sizes.
+        """Times of the candidate on all cases of the same kind, of any size.
 
-        Only of so many threads, where anything is known of them.
+        Only with this number of threads, if anything is known of it.
         """
         return self._clocked(case, candidate, threads)[0]
 
     def _clocked(
         self, case: Case, candidate: Candidate, threads: int | None
     ) -> tuple[list[tuple[Decided, Measured]], list[tuple[Decided, Untimed]]]:
-        """Times, and calls that were given up: of so many threads if there are any, else all."""
+        """Times, and calls that were given up: with this number of threads if any, else all."""
         times = list(self._times(case, candidate))
         late = [(d, u) for d, u in self._untimed(case, candidate) if u.at_least_s is not None]
         if any(d.threads == threads for d, _ in (*times, *late)):
@@ -205,7 +202,7 @@ def identity(case: Case) -> tuple[Any, ...]:
 
 
 def sizes(case: Case) -> tuple[str, ...]:
-    """The sizes that a case has: no sketch without a length, no iterations but of weights."""
+    """The sizes that a case has: only sketches have k, only weights have iterations."""
     found = ["batch", "n", "d"]
     if case.descriptor.is_sketched:
         found.append("k")
@@ -215,7 +212,7 @@ def sizes(case: Case) -> tuple[str, ...]:
 
 
 def is_at_least(case: Case, other: Case) -> bool:
-    """Of the same kind, and no size smaller: takes no less time, and no less memory."""
+    """Of the same kind, and no size smaller: it takes no less time and no less memory."""
     return all(_equal(case, other, name) for name in SAME) and all(
         getattr(case, name) >= getattr(other, name) for name in sizes(case)
     )
@@ -226,7 +223,7 @@ def _equal(case: Case, other: Case, name: str) -> bool:
 
 
 def parameters(case: Case) -> tuple[float, ...]:
-    """Those of gamma, tau and p that the descriptor has: a result depends on them."""
+    """Those of gamma, tau and p that the descriptor has; its result depends on them."""
     given = case.parameters_of(*(OPERATIONS[step] for step in case.descriptor.operations))
     return tuple(value for name, value in given.items() if name in _IRRELEVANT)
 
