@@ -20,7 +20,7 @@ from demopool.choosing import rule
 from demopool.choosing.rule import Round, judge
 from demopool.problem.vocabulary import Verdict
 
-RUNS, BUDGET = cases(1000, 250), 30.0
+RUNS, BUDGET = 1000, 30.0
 BUSY_RUNS = cases(5000, 400)
 CALL = 0.005
 NAMES = ("a", "b", "c")

@@ -1,7 +1,8 @@
 """``make suite``: every benchmark class once, on its smallest case, so that the suite cannot rot.
 
 With asv itself, into a folder of its own. Every class must give a number on every usable backend,
-and whatever has none must have a reason that is meant. All routes in ``make test-all``, else a draw.
+and whatever has none must have a reason that is meant. ``make test-all`` runs all routes, else a
+draw of them.
 """
 
 from __future__ import annotations
