@@ -23,10 +23,16 @@ hypothesis.settings.load_profile("demopool")
 REQUIRED = registry.required()
 
 
-# A background job of a script starts with SIGINT ignored, and so would every process that a test
-# starts and interrupts: a child inherits "ignored", but not a handler.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A background job starts with signals ignored, and so would every process that a test starts and
+# interrupts: a child inherits "ignored", but not a handler. The tests themselves go on after a
+# closed terminal, as nohup promises.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, lambda *_: None),
+    (signal.SIGHUP, lambda *_: None),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_report_header() -> list[str]:

@@ -126,6 +126,16 @@ def test_ctrl_c_while_importing(start: str, env: dict[str, str]) -> None:
     assert (child.returncode, errors) == (130, b"demopool: interrupted\n")
 
 
+def test_children_of_tests_get_every_signal() -> None:
+    """Wherever the tests were started: ``nohup make test &`` ignores some, which is inherited."""
+    code = (
+        "import signal as s\n"
+        "print(*(n.name for n in (s.SIGINT, s.SIGHUP, s.SIGQUIT) if s.getsignal(n) is s.SIG_IGN))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_the_package_is_light_until_something_is_used() -> None:
     """Else Ctrl-C could come before the command line is reached."""
     code = "import sys, demopool; print('numpy' in sys.modules, demopool.describe.__module__)"
