@@ -42,9 +42,9 @@ lint: install  ## formatter check, linter and type check
 # tests becomes ten. What needs more threads in a test asks for them there.
 unit: export OPENBLAS_NUM_THREADS ?= 1
 unit: export OMP_NUM_THREADS ?= 1
-unit: install  ## the tests alone; those that execute GPU code on the CPU by all cores
-	$(BIN)/python -m pytest -m 'not browser and not emulated'
-	$(BIN)/python -m pytest -m emulated --numprocesses auto --dist worksteal
+unit: install  ## the tests alone: on all cores, then one by one what needs the machine for itself
+	$(BIN)/python -m pytest -m 'not browser and not serial' --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest -m serial
 
 suite: install  ## every benchmark class once, on its smallest case, so that the suite cannot rot
 	@$(BIN)/python -m tools.check_suite

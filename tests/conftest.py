@@ -25,10 +25,16 @@ hypothesis.settings.load_profile("demopool")
 REQUIRED = registry.required()
 
 
-# A background job of a script starts with SIGINT ignored, and so would every process that a test
-# starts and interrupts: a child inherits "ignored", but not a handler.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A background job starts with signals ignored, and so would every process that a test starts and
+# interrupts: a child inherits "ignored", but not a handler. The tests themselves go on after a
+# closed terminal, as nohup promises.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, lambda *_: None),
+    (signal.SIGHUP, lambda *_: None),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_report_header() -> list[str]:
@@ -48,10 +54,9 @@ _EMULATING = ("test_ptx_", "test_cupy_", "test_numba_cuda", "test_gpu_kernels")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that execute GPU code on the CPU are slow, and measure nothing: several processes may
-    run them, which ``make unit`` does."""
+    """Tests that execute GPU code on the CPU can be run, or left out, by themselves."""
     for item in items:
-        if item.path.name.startswith(_EMULATING) or ":ptx-" in item.name:
+        if item.path.name.startswith(_EMULATING) or ":ptx" in item.name:
             item.add_marker("emulated")
 
 

@@ -1,13 +1,17 @@
 """``make suite``: every benchmark class once, on its smallest case, so that the suite cannot rot.
 
 With asv itself, into a folder of its own. Every class must give a number on every usable backend,
-and whatever has none must have a reason that is meant.
+and whatever has none must have a reason that is meant. ``make test-all`` runs all routes, else a
+draw of them.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -22,6 +26,10 @@ from .bench import config_with, planned, run, usable_backends
 ABSENT = "torch:cuda"
 """Asked for as well, to see that what cannot run here is skipped and not failed."""
 MEANT = ("unavailable", "unsupported")
+ALL = "DEMOPOOL_TEST_ALL"
+
+Cell = tuple[str, str, str]
+"""Benchmark, candidate, case."""
 
 
 def main() -> int:
@@ -29,8 +37,10 @@ def main() -> int:
     backends = tuple(dict.fromkeys((*usable_backends(), ABSENT)))
     parts = slices("smallest", backends)
     # Nothing is resumed, so one run for all.
-    patterns = tuple(pattern for part in parts for pattern in part.patterns)
-    cells = frozenset[tuple[str, str, str]]().union(*(part.cells for part in parts))
+    cells = frozenset[Cell]().union(*(part.cells for part in parts))
+    if os.environ.get(ALL) != "1":
+        cells = drawn(cells)
+    patterns = tuple(_pattern(*cell) for cell in sorted(cells))
     every = Slice("every benchmark class once", patterns, cells)
     plan = planned(config_with(folder="suite"), [every])
     shutil.rmtree(plan.folder.parent, ignore_errors=True)
@@ -41,6 +51,20 @@ def main() -> int:
         errors.print(problem)
     click.echo(f"{len(cells)} benchmarks run by asv, {len(found)} problems")
     return 1 if found else 0
+
+
+def drawn(cells: Iterable[Cell]) -> frozenset[Cell]:
+    """One route of every benchmark on each backend; on one backend if it needs a new process."""
+    kept: dict[tuple[str, str], Cell] = {}
+    for cell in sorted(cells, key=lambda cell: (not cell[1].startswith("numpy:cpu/"), cell)):
+        benchmark, candidate, _ = cell
+        backend = "any" if ".track_" in benchmark else candidate.partition("/")[0]
+        kept.setdefault((benchmark, backend), cell)
+    return frozenset(kept.values())
+
+
+def _pattern(benchmark: str, candidate: str, case: str) -> str:
+    return f"^{re.escape(f'{benchmark}({candidate!r}, {case!r})')}$"
 
 
 def problems(frame: Any, every: Slice) -> list[str]:
