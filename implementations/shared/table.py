@@ -1,4 +1,4 @@
-"""The kernels of a backend by operation and route: the same four modules make the same table."""
+"""The table of a backend's kernels by operation and route, from its four modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from demopool.contract import Kernel
 
 
 def kernel_table(weights: Any, pool: Any, sketch: Any, power: Any) -> dict[tuple[str, str], Kernel]:
-    """From a backend's ``weights.py``, ``pool.py``, ``sketch.py`` and ``power.py``."""
+    """The kernels of a backend's ``weights.py``, ``pool.py``, ``sketch.py`` and ``power.py``."""
     return {
         ("weights", "dense"): weights.dense,
         ("weights", "matrix-free"): weights.matrix_free,

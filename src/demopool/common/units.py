@@ -1,10 +1,10 @@
-"""Values with the unit that suits them, for tables and sentences."""
+"""Format values with a suitable unit, for tables and sentences."""
 
 from __future__ import annotations
 
 
 def quantity(measure: str, unit: str | None = None) -> str:
-    """``time``, ``memory``, ``error`` or ``other``, from the name of a measure or its unit."""
+    """The kind of a measure by its name or unit: ``time``, ``memory``, ``error`` or ``other``."""
     if unit in ("seconds", "s") or measure.endswith("_s"):
         return "time"
     if unit == "bytes" or measure.endswith("_bytes"):
@@ -12,12 +12,12 @@ def quantity(measure: str, unit: str | None = None) -> str:
     return "error" if measure.endswith("error") else "other"
 
 
-# From when on, so many seconds are one, its name.
+# Minimum value in seconds to use a unit, its size in seconds, its name.
 _TIMES = ((3600.0, 3600.0, "h"), (1000.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
 
 
 def readable(value: float | None, kind: str) -> str:
-    """A value of one of these kinds of quantity, in about three digits."""
+    """Format a value of a kind of ``quantity`` with about three digits."""
     if value is None:
         return "-"
     if kind == "time":
@@ -27,7 +27,7 @@ def readable(value: float | None, kind: str) -> str:
         return f"{value * 1e6:.3g} us"
     if kind == "memory":
         for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-            # What would be rounded to 1000 of a unit is 1 of the next.
+            # A value that rounds to 1000 of a unit is 1 of the next.
             if value >= 0.9995 * size:
                 return f"{_digits(value / size)} {unit}"
         return f"{value:.0f} B"
@@ -35,5 +35,5 @@ def readable(value: float | None, kind: str) -> str:
 
 
 def _digits(value: float) -> str:
-    """No power of ten, however many there are of the largest unit."""
+    """About three digits, and no exponent even for large values of the largest unit."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
