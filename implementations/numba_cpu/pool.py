@@ -9,10 +9,10 @@ from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# Images that are copied together when they are not row-major, or in half precision.
+# Size of a group of images that are copied together if they are not row-major, or half precision.
 _GROUP_BYTES = 32 * 2**20
 
-# Elements that are worth a thread.
+# Minimum number of elements per thread.
 _GRAIN = 50_000
 
 
@@ -53,7 +53,7 @@ def _weighted_sums(start: int, stop: int, X: Array, a: Array, out: Array) -> Non
 
 
 def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
-    """Signed square root and l2 over the last ``axes`` axes: one pass to read, one to write."""
+    """Signed square root and l2 norm over the last ``axes`` axes: one pass reads, one writes."""
     dtype = blas.working_dtype(v)
     source = np.ascontiguousarray(v, dtype)
     in_place = source is not v or (overwrite and v.flags.writeable)

@@ -122,13 +122,13 @@ def noise(found: dict[str, Any], busy: float | None = None) -> list[str]:
         warnings.append(f"Other processes use {busy:.0%} of the cores.")
     if cpu["physical_cores"] is not None and cores < cpu["physical_cores"]:
         warnings.append(
-            f"This process may use only {cores} of {cpu['physical_cores']} cores; "
+            f"Only {cores} of {cpu['physical_cores']} cores may be used here; "
             "processes on the other cores share caches and memory."
         )
     if cpu["quota_cores"] is not None and cpu["quota_cores"] < cores:
         warnings.append(
-            f"A quota allows the time of {cpu['quota_cores']:g} cores, but {cores} are usable: "
-            "the system stops more threads than that repeatedly."
+            f"A quota allows the time of {cpu['quota_cores']:g} cores and {cores} are usable: "
+            "with more threads than the quota, the system stops them repeatedly."
         )
     models = {gpu["name"] for gpu in found["gpus"]}
     if len(models) > 1 and found["environment"]["CUDA_DEVICE_ORDER"] != "PCI_BUS_ID":

@@ -46,7 +46,7 @@ class Others:
 
     @staticmethod
     def _ticks(process: int) -> int:
-        """Ticks of a process and its reaped children; 0 if it has ended (then it counts as ours)."""
+        """Ticks of a process and its reaped children; 0 if it has ended: it then counts as ours."""
         try:
             text = (_PROC / str(process) / "stat").read_text()
         except OSError:

@@ -275,7 +275,7 @@ def _scalar(param: Variable, value: Any, i: int, *, exact: bool) -> bytes:
         raise LaunchError(f"Argument {i} is a {type(value).__name__}, not an array or a number.")
     if not isinstance(value, np.generic):
         raise LaunchError(
-            f"Argument {i} is a Python {type(value).__name__}, which a driver receives as 8 bytes; "
+            f"Argument {i} is a Python {type(value).__name__}, which a driver is given as 8 bytes; "
             f"pass a NumPy number of {width} bytes for {param.name} (.{param.type})."
         )
     is_float = value.dtype.kind == "f"
