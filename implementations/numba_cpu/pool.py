@@ -92,7 +92,7 @@ def _normalize_rows(start: int, stop: int, rows: Array, rooted: bool, out: Array
 
 @kernel
 def _sum_of_squares(start: int, stop: int, row: Array, rooted: bool) -> float:
-    """Of what will be written: the square of a root is the number itself."""
+    """The sum of squares of the values to write; the square of a root is the number itself."""
     total = 0.0
     for i in range(start, stop):
         value = np.float64(row[i])
@@ -102,7 +102,7 @@ def _sum_of_squares(start: int, stop: int, row: Array, rooted: bool) -> float:
 
 @kernel
 def _length(total: float, row: Array, rooted: bool) -> float:
-    """The root of the sum. What float64 cannot square is scaled and summed again."""
+    """The root of the sum. Values that float64 cannot square are scaled and summed again."""
     if 1e-280 < total < 1e300 or (rooted and total < 1e300):
         return np.sqrt(total) if total > 0 else 1.0
     largest = 0.0

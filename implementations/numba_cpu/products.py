@@ -130,9 +130,9 @@ def _weighted_transpose(X: Array, a: Array, out: Array) -> None:
 def mirror_tiles(start: int, stop: int, S: Array) -> None:
     """Copy rows of tiles of the lower triangle onto the columns of tiles above.
 
-    Through a buffer: elements of a column of S lie a row length apart, which for d = 512 or 2048
-    puts them all into the same few lines of the cache. Slices, because Numba can only vectorise
-    over an index that it knows not to be negative.
+    A buffer is used because elements of a column of S lie a row length apart, which for d = 512 or
+    2048 maps them all to the same few cache lines. Slices are used because Numba can only vectorise
+    over an index that it knows to be non-negative.
     """
     size = len(S)
     buffer = np.empty((_TILE, _TILE), S.dtype)

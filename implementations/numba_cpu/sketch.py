@@ -163,8 +163,8 @@ def _scatter_lower(
     s2: Array,
     bins: Array,
 ) -> None:
-    """Add ``s1[i] s2[j] M[i, j]`` to bin ``h1[i] + h2[j]`` of 2k bins, in float64: a bin may be the
-    sum of very many values. Entry (i, j) below the diagonal stands for (j, i) as well."""
+    """Add ``s1[i] s2[j] M[i, j]`` to bin ``h1[i] + h2[j]`` of 2k bins, in float64 because a bin may
+    be the sum of very many values. Entry (i, j) below the diagonal also counts as (j, i)."""
     for i in range(start, stop):
         row = M[i]
         here1, here2, sign1, sign2 = h1[i], h2[i], s1[i], s2[i]
@@ -185,7 +185,7 @@ def _scatter_all(
     s2: Array,
     bins: Array,
 ) -> None:
-    """The same for whole rows start..stop."""
+    """Scatter whole rows start..stop in the same way."""
     for i in range(start, stop):
         row, here, sign = M[i], h1[i], s1[i]
         for j in range(M.shape[1]):

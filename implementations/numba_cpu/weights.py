@@ -26,7 +26,7 @@ _SHARED_ROWS, _SHARED_ROWS_ALONE = 1024, 512
 
 @kernel
 def _to_kernel(K: Array, start: int, stop: int, order: int, row_sums: Array) -> None:
-    """Gram matrix to kernel values in rows start..stop of the triangle, added to ``row_sums``."""
+    """Turn rows start..stop of the Gram matrix into kernel values, and add them to ``row_sums``."""
     zero = K.dtype.type(0)
     for i in range(start, stop):
         row = K[i]
@@ -42,7 +42,7 @@ def _to_kernel(K: Array, start: int, stop: int, order: int, row_sums: Array) -> 
 
 @kernel
 def _times(K: Array, start: int, stop: int, a: Array, Ka: Array) -> None:
-    """Add to ``Ka`` what rows start..stop of the triangle, and the same columns, contribute."""
+    """Add the contribution of rows start..stop of the triangle, and of these columns, to ``Ka``."""
     zero = K.dtype.type(0)
     whole = start + (stop - start) // 4 * 4
     for i in range(start, whole, 4):
@@ -66,7 +66,7 @@ def _times(K: Array, start: int, stop: int, a: Array, Ka: Array) -> None:
 
 @kernel
 def _times_row_by_row(K: Array, left: int, start: int, stop: int, a: Array, Ka: Array) -> None:
-    """The same from column ``left`` on, without blocking."""
+    """Add the contribution of rows start..stop from column ``left`` on, without blocking."""
     for i in range(start, stop):
         row, ai = K[i], a[i]
         total = row[i] * ai
@@ -78,7 +78,7 @@ def _times_row_by_row(K: Array, left: int, start: int, stop: int, a: Array, Ka: 
 
 @kernel
 def _step(a: Array, Ka: Array, target: Array, tau: float) -> None:
-    """``a (a Ka / target)^(-tau)``; the root, which is the usual case, is much faster."""
+    """One step, ``a (a Ka / target)^(-tau)``; the usual tau = 0.5 is a root, much faster."""
     exponent = a.dtype.type(tau)
     if tau == 0.5:
         for i in range(len(a)):
@@ -99,7 +99,7 @@ def _target(row_sums: Array, gamma: float) -> Array:
 
 @kernel
 def _occupy(empty: Array, Ka: Array) -> None:
-    """With a one there an empty row of K keeps its weight of 1, away from the others."""
+    """Set K a to one in empty rows, which keeps their weight at 1, without effect on the others."""
     for i in range(len(Ka)):
         if empty[i]:
             Ka[i] = 1
@@ -109,8 +109,8 @@ def _occupy(empty: Array, Ka: Array) -> None:
 def _gram_images(
     start: int, stop: int, X: Array, order: int, K: Array, row_sums: Array, norms: Array, c: Array
 ) -> None:
-    """Kernel and row sums of images start..stop. Products are scaled after they are made: images
-    too far from 1 for that have norms of zero, and nothing else."""
+    """Kernel and row sums of images start..stop. Products are scaled after they are computed;
+    images too far from 1 for that only get norms of zero."""
     n = X.shape[1]
     for b in range(start, stop):
         c[b] = products.power_of_two_near_one(X[b, 0])
@@ -133,7 +133,7 @@ def _gram_images(
 def _kernel_images(
     start: int, stop: int, order: int, K: Array, row_sums: Array, norms: Array
 ) -> None:
-    """The same from the Gram matrices of images start..stop."""
+    """Kernel and row sums of images start..stop from their Gram matrices in K."""
     n = K.shape[1]
     for b in range(start, stop):
         for i in range(n):
@@ -153,7 +153,7 @@ def _sinkhorn_images(
     iterations: int,
     weights: Array,
 ) -> None:
-    """T products with K for T iterations: K 1 is the target and serves the first one."""
+    """T iterations by T products with K: K 1, needed for the target, also serves the first one."""
     n = K.shape[1]
     for b in range(start, stop):
         a, Ka = weights[b], row_sums[b]

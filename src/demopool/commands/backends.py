@@ -27,7 +27,7 @@ SCHEMA = 1
     help="Insert the support matrix into this file, between its two marker lines.",
 )
 def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
-    """List all backends: which are usable here, why not, and how to install what is missing.
+    """List all backends: usable here or why not, and how to install what is missing.
 
     This is cheap: no library is imported and no GPU is used.
     """

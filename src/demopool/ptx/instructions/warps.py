@@ -24,7 +24,7 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, "sync", "up", "down", "bfly", "idx")
     mode = next(m for m in ins.modifiers if m in ("up", "down", "bfly", "idx"))
     if "sync" not in ins.modifiers:
-        raise UnknownInstruction(f"PTX has no shuffles without .sync since sm_70 ({place}).")
+        raise UnknownInstruction(f"PTX has had no shuffles without .sync since sm_70 ({place}).")
     targets = decoder.parts(ins.operands[0])
     write = decoder.write(targets[0], "b32")
     write_inside = decoder.write(targets[1], "pred") if len(targets) > 1 else None
