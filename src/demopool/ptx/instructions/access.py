@@ -280,7 +280,7 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
         if op != "store" and not memory.initialised:
             never = shadow.never_written(cells)
             if never.any():
-                what = f"nobody has written this byte of {memory.name}"
+                what = f"no thread has written this byte of {memory.name}"
                 raise _at(wave, access, piece, int(np.argmax(never)), FaultKind.UNINITIALISED, what)
         if op == "load" and access.read_only:
             written = ~shadow.never_written(cells)
