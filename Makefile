@@ -1,14 +1,14 @@
-# `make help` lists what there is. Everything runs in .venv, which is made when it is needed.
+# `make help` lists the targets. Everything runs in .venv, which is created when needed.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 EXTRAS := torch,numba,report,bench,gpu-proof,dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# A strict editable install links file by file, so it is repeated when a file comes or goes.
+# A strict editable install links file by file, so it is repeated when a file is added or removed.
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
 SOURCES := find src reference implementations -type f ! -name '*.pyc'
 
-# Backends that must be usable here: a skip cannot hide a broken install.
+# Backends that must be usable here, so that a skip cannot hide a broken installation.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
 .PHONY: architecture help choose check bench browser report test test-all lint unit suite ratios matrix install clean
@@ -16,47 +16,47 @@ export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-choose: install  ## which implementation should run on this machine? measures, decides, explains
+choose: install  ## find the fastest implementation on this machine, and explain why
 	@$(BIN)/python -m demopool choose
 
-check: install  ## is every backend of this machine right? (sets itself up; prints the matrix)
+check: install  ## compare every backend of this machine with the reference (sets itself up)
 	@$(BIN)/python -m demopool backends
 	@$(BIN)/python -m demopool check
 
-# PROFILE=fast|regular|full, THREADS=8 for another number than asv.conf.json has, FRESH=1 to repeat.
-bench: install  ## time and memory of this commit with asv, then a table (sets itself up, resumes)
+# PROFILE=fast|regular|full, THREADS=8 to override the number in asv.conf.json, FRESH=1 to repeat.
+bench: install  ## measure time and memory of this commit with asv (sets itself up, resumes)
 	@$(BIN)/python -m tools.bench --profile $(or $(PROFILE),fast) \
 	  $(if $(THREADS),--threads $(THREADS)) $(if $(FRESH),--fresh)
 
-test: install lint unit suite  ## formatter, linter, types, all tests, the asv suite (sets itself up)
+test: install lint unit suite  ## run formatter, linter, types, tests and asv suite (sets itself up)
 
 test-all: export DEMOPOOL_TEST_ALL := 1
-test-all: test  ## the same, with every case of the searches instead of a draw
+test-all: test  ## run the same, with every case of the searches instead of a sample
 
-lint: install  ## formatter check, linter and type check
+lint: install  ## run the formatter check, linter and type check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p demopool
 
-# One thread: those of OpenBLAS and OpenMP spin while they wait, and on a busy machine a minute of
-# tests becomes ten. What needs more threads in a test asks for them there.
+# One thread: threads of OpenBLAS and OpenMP spin while they wait, and on a busy machine a minute of
+# tests becomes ten. Tests that need more threads set them.
 unit: export OPENBLAS_NUM_THREADS ?= 1
 unit: export OMP_NUM_THREADS ?= 1
-unit: install  ## the tests alone: on all cores, then one by one what needs the machine for itself
+unit: install  ## run the tests: on all cores, then one by one those that need the whole machine
 	$(BIN)/python -m pytest -m 'not browser and not serial' --numprocesses auto --dist worksteal
 	$(BIN)/python -m pytest -m serial
 
-suite: install  ## every benchmark class once, on its smallest case, so that the suite cannot rot
+suite: install  ## run every benchmark class once, on its smallest case
 	@$(BIN)/python -m tools.check_suite
 	$(BIN)/asv check
 
-browser: install  ## the report in a headless Chromium: renders, no complaint, nothing from outside
+browser: install  ## test the report in headless Chromium: no errors, no external resources
 	$(BIN)/python -m pytest -m browser tests/test_report_in_browser.py
 
-report: install  ## everything that was measured here, as one page
+report: install  ## write all measurements of this machine to one page
 	@$(BIN)/python -m demopool report
 
-ratios: install  ## speed and memory against straightforward versions, as ratios in one run
+ratios: install  ## compare speed and memory with straightforward versions, in one run
 	$(BIN)/python -m tools.ratios
 
 matrix: install  ## write the support matrix into README.md
@@ -65,7 +65,7 @@ matrix: install  ## write the support matrix into README.md
 architecture: install  ## draw the packages and their imports for the documentation
 	$(BIN)/python -m tools.import_graph docs/_static/architecture.svg
 
-install: .venv/ready  ## the environment, with every CPU backend and what proves GPU code
+install: .venv/ready  ## set up the environment, with all CPU backends and GPU verification tools
 	@$(SOURCES) | sort > .venv/files.now; \
 	cmp -s .venv/files.now .venv/files || \
 	{ $(PIP) install --no-deps $(EDITABLE) . && mv .venv/files.now .venv/files; }

@@ -1,11 +1,11 @@
-"""What asv itself lacks; loaded into asv's own process by asv.conf.json.
+"""Extensions of asv, loaded into asv's own process by asv.conf.json.
 
-The environment type ``borrowed``: a virtual environment without packages that sees those of the
-Python that runs asv. It needs no network and a second, where an environment with its own torch
-takes minutes and gigabytes. Only demopool is installed into it, so every commit runs with the same
-libraries; which ones is written down with the results (notes.py).
+The environment type ``borrowed`` is a virtual environment that uses the packages of the Python that
+runs asv. Creating it takes a second and no network, where an environment with its own torch takes
+minutes and gigabytes. Only demopool is installed into it, so every commit runs with the same
+libraries, which are recorded with the results (notes.py).
 
-And the folder the results go to, which benchmarks cannot know otherwise.
+The plugin also passes on the folder of the results, which benchmarks cannot know otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .notes import FOLDER_VARIABLE
 
 
 class Borrowed(Virtualenv):
-    """See the top of this file."""
+    """A virtual environment that borrows the packages of the Python that runs asv."""
 
     tool_name = "borrowed"
 
@@ -34,13 +34,13 @@ class Borrowed(Virtualenv):
         subprocess.run([self._executable, "-m", "venv", "--without-pip", home], check=True)
         own = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
         lent = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-        # Read in the order of their names: first the path, then what libraries do at the start.
+        # Files are read in order of name: first the paths, then the libraries' start-up code.
         (own / "00-borrowed.pth").write_text("".join(f"{folder}\n" for folder in lent))
         for folder in lent:
             for start in Path(folder).glob("*.pth"):
                 if "editable" not in start.name:  # demopool is installed here, not borrowed
                     (own / start.name).write_bytes(start.read_bytes())
-        # asv takes an environment without it for a broken one and makes it anew for every run.
+        # asv considers an environment without pip broken and recreates it for every run.
         pip = home / "bin" / "pip"
         pip.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n')
         pip.chmod(0o755)
@@ -49,15 +49,15 @@ class Borrowed(Virtualenv):
 def setup() -> None:
     """Called by asv when it loads this file."""
     if {"-n", "--dry-run"} & set(sys.argv):
-        return  # a dry run leaves no results to take notes on
-    # asv is in the folder of its configuration by now, whatever path it was given.
+        return  # a dry run has no results to annotate
+    # By now asv has changed to the folder of its configuration.
     config = Config.load(Path(_option("--config") or "asv.conf.json").name)
     folder = Path(config.results_dir, _machine(_option("--machine", "-m")))
     os.environ[FOLDER_VARIABLE] = str(folder.absolute())
 
 
 def _machine(given: str | None) -> str:
-    """The name asv files results under: that of the only machine it knows, if there is one."""
+    """The machine name that asv uses for results: the given one, else the only one it knows."""
     name = given or Machine.get_unique_machine_name()
     try:
         return str(MachineCollection.load(name)["machine"])

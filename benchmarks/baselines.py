@@ -1,8 +1,8 @@
 """Straightforward versions of the same jobs, the denominators of every ratio.
 
-Written on NumPy and SciPy alone, independently of the product's own code. ``BASELINES`` has what
-one would write first for every descriptor and operation; the functions at the end are the harder
-bars that ``make ratios`` measures numpy:cpu against.
+They are independent of the product's own code. ``BASELINES`` holds the first version that one would
+write with NumPy and SciPy for every descriptor and operation; the functions at the end are the
+stricter baselines of ``make ratios``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.linalg.blas import ssymv, ssyrk
 Array = NDArray[Any]
 
 
-# --- what one would write first; X is (batch, n, d) ---
+# --- first versions; X is (batch, n, d) ---
 
 
 def weights(X: Array, case: Any) -> Array:
@@ -47,7 +47,7 @@ def sketch(X: Array, hashes: Any) -> Array:
 
 
 def pool_sketch(X: Array, hashes: Any, a: Array | None = None) -> Array:
-    """Image by image, or the sketches of a batch would not fit."""
+    """Pool image by image, because the sketches of a whole batch would not fit."""
     a = np.ones(X.shape[:-1], X.dtype) if a is None else a
     return np.stack([b @ sketch(x, hashes) for x, b in zip(X, a, strict=True)])
 
@@ -59,7 +59,7 @@ def matrix_power(A: Array, p: float) -> Array:
 
 
 def scatter(A: Array, hashes: Any) -> Array:
-    """Every entry of A added to the bin that its row and column hash to."""
+    """Add every entry of A to the bin that its row and column hash to."""
     bins = (hashes.h1[:, np.newaxis] + hashes.h2) % hashes.k
     signs = hashes.s1[:, np.newaxis] * hashes.s2
     rows = [np.bincount(bins.ravel(), (signs * image).ravel(), hashes.k) for image in A]
@@ -101,11 +101,11 @@ BASELINES: dict[tuple[str, str], Callable[[dict[str, Any], Any], Array]] = {
     ),
     ("operation", "normalize"): lambda g, c: normalize(g["v"]),
 }
-"""(kind, subject) -> function of the subject's arrays (and hashes) by name, and the case."""
+"""By (kind, subject), a function of the subject's arrays (and hashes) by name, and of the case."""
 
 
 def elements_held(subject: Any, case: Any) -> float:
-    """Roughly what a baseline holds at once, in elements; it streams nothing."""
+    """Approximate number of elements that a baseline holds at once; it streams nothing."""
     held = float(case.batch * case.n * case.d)
     if subject.name.endswith(("weights", "democratic")):
         held += 2 * case.batch * case.n**2
@@ -117,11 +117,11 @@ def elements_held(subject: Any, case: Any) -> float:
     return held
 
 
-# --- the bars of `make ratios` ---
+# --- stricter baselines of `make ratios` ---
 
 
 def two_symmetric_products(X: Array) -> None:
-    """``X X^T`` and ``X^T X``, lower bounds of any dense democratic pooling of one image."""
+    """``X X^T`` and ``X^T X``, a lower bound for any dense democratic pooling of one image."""
     n, d = X.shape
     ssyrk(1.0, X.T, trans=1, c=np.empty((n, n), X.dtype, order="F"), overwrite_c=1)
     ssyrk(1.0, X.T, trans=0, c=np.empty((d, d), X.dtype, order="F"), overwrite_c=1)
@@ -144,7 +144,7 @@ def dense_democratic(X: Array, gamma: float = 0.5, tau: float = 0.5, iterations:
 
 
 def sketch_by_three_transforms(X: Array, hashes: Any, a: Array) -> Array:
-    """Two transforms forward and one back for every feature, then the weighted sum."""
+    """Two forward transforms and one inverse per feature, then the weighted sum."""
     first = _count_sketch(X, hashes.h1, hashes.s1, hashes.k)
     second = _count_sketch(X, hashes.h2, hashes.s2, hashes.k)
     spectrum = fft.rfft(first, workers=2) * fft.rfft(second, workers=2)
@@ -157,7 +157,7 @@ def eigh_alone(A: Array) -> None:
 
 
 def torch_democratic(X: Any, iterations: int = 10) -> Any:
-    """What one would write first in torch; X is a tensor (batch, n, d)."""
+    """The first version that one would write in torch; X is a tensor (batch, n, d)."""
     K = (X @ X.mT) ** 2
     target = K.sum(-1) ** 0.5
     a = X.new_ones(X.shape[:-1])
@@ -167,7 +167,7 @@ def torch_democratic(X: Any, iterations: int = 10) -> Any:
 
 
 def torch_sketch(X: Any, hashes: Any, a: Any) -> Any:
-    """Three transforms for every feature, in torch; ``hashes`` has tensors."""
+    """Three transforms per feature, in torch; ``hashes`` holds tensors."""
     import torch
 
     first = X.new_zeros((*X.shape[:-1], hashes.k)).index_add_(-1, hashes.h1, X * hashes.s1)

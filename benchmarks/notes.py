@@ -1,9 +1,9 @@
-"""What asv does not keep, written beside its results: why something was skipped or failed, and on
-what machine with what software.
+"""Notes beside asv's results, on what asv does not keep: why something was skipped or failed, and
+the machine and software.
 
-For results/<machine>/<commit>-<environment>.json there is a .jsonl with the same name: one JSON
-object per line, ``kind`` is ``fingerprint`` (again when it changes), ``skip``, ``failure`` or
-``trouble`` (what disturbed a measurement). asv reads only .json.
+For results/<machine>/<commit>-<environment>.json there is a .jsonl with the same name, with one
+JSON object per line. Its ``kind`` is ``fingerprint`` (repeated when it changes), ``skip``,
+``failure`` or ``trouble`` (what disturbed a measurement). asv reads only .json.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from . import harness
 
 SCHEMA = 1
 FOLDER_VARIABLE = "DEMOPOOL_ASV_NOTES"
-"""results/<machine>, set by asv_plugin.py."""
+"""Names the folder results/<machine>; set by asv_plugin.py."""
 TICKS_VARIABLE = "DEMOPOOL_ASV_TICKS"
-"""A file that gets a line for every measurement, for a progress bar."""
+"""Names a file that gets a line for every measurement, for a progress bar."""
 
 
 def note(kind: str, **facts: Any) -> None:
-    """Append one line; nothing where there is no asv that keeps results."""
+    """Append one line; do nothing if asv is not running or keeps no results."""
     file = _file()
     if file is None:
         return
@@ -38,7 +38,7 @@ def note(kind: str, **facts: Any) -> None:
 
 
 def start(what: str) -> None:
-    """The first measurement of a commit writes down the machine; each tells that it has begun."""
+    """Report the start of a measurement; the first one of a commit also records the machine."""
     note("start")
     ticks = os.environ.get(TICKS_VARIABLE)
     if ticks:
@@ -53,7 +53,7 @@ def _fingerprint() -> tuple[str, dict[str, Any]]:
 
 
 def _last_key(file: Path) -> str | None:
-    """Of the machine and software that this file's last measurements were made on."""
+    """The key of the machine and software of this file's last measurements."""
     if not file.exists():
         return None
     keys = re.findall(r'"kind": "fingerprint", "key": "(\w+)"', file.read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ def _file() -> Path | None:
         environment = os.environ["ASV_ENV_NAME"]
     except KeyError:
         return None
-    if len(environment) >= 128:  # asv shortens a long name; asking it costs a slow import
+    if len(environment) >= 128:  # asv shortens a long name; only then import asv, which is slow
         from asv.results import get_filename
 
         return folder.parent / Path(get_filename(folder.name, commit, environment)).with_suffix(

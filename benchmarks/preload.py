@@ -1,4 +1,4 @@
-"""Import the libraries of the CPU backends, and nothing that touches a GPU."""
+"""Import the libraries of the CPU backends, and nothing that uses a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .harness import vocabulary
 
 
 def preload() -> None:
-    """Load every usable backend whose device is the CPU; a broken one is its benchmarks' affair."""
+    """Load every usable CPU backend; the benchmarks of a broken one report its error."""
     for row in demopool.backends():
         if row["state"] == "ok" and vocabulary.Backend(row["backend"]).on_host:
             with contextlib.suppress(Exception):

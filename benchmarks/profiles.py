@@ -1,9 +1,9 @@
-"""Profiles: which part of the suite is run, as asv ``--bench`` patterns.
+"""Profiles: which part of the suite to run, as asv ``--bench`` patterns.
 
-Parameters are constant, so a profile only selects. It is run in slices, one per class: asv writes
-results when a run ends, and an interrupted one loses no more than its slice.
+Parameters are constant, so a profile only selects. It runs in slices, one per class: asv writes
+results at the end of a run, so an interruption loses only the current slice.
 
-fast      every descriptor on one VGG image with all routes, on one ResNet image with the routes
+fast      every descriptor on one VGG image with all routes, and on one ResNet image with the routes
           that need no d x d decomposition; first call, memory and error on the VGG image
 regular   every descriptor on all cases, every operation on the network cases; all tracked values
           on single images
@@ -22,7 +22,7 @@ from .suite import BASELINE
 
 _SINGLE = ("vgg-b1", "resnet-b1")
 _ANY_ROUTE = "[^']*"
-# At d = 2048 these take seconds a call.
+# Excludes routes that take seconds per call at d = 2048.
 _QUICK_ROUTE = r"(?![^']*(?:eigh|svd|newton|polar))[^']*"
 
 
@@ -69,7 +69,7 @@ PROFILES: dict[str, tuple[Part, ...]] = {
             Part(module, _DEVICE_VALUES, tuple(cases.NAMED), device="cuda"),
         )
     ),
-    # What CI runs once, so that no class can rot: every class on its smallest case.
+    # CI runs every class once on its smallest case, so that none breaks unnoticed.
     "smallest": (
         Part("descriptors", ("time_call",), ("n49-d64",)),
         Part("operations", ("time_call",), ("n49-d64",)),
@@ -113,7 +113,7 @@ def _pattern(part: Part, name: str, backends: tuple[str, ...]) -> str:
 
 
 def _cells(module: str, made: type, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """(benchmark, candidate, case) that asv will select, by the same rule as asv's."""
+    """The (benchmark, candidate, case) that asv will select, by asv's own rule."""
     selected = []
     for method in vars(made).values():
         for candidate, case in product(*getattr(method, "params", ((), ()))):

@@ -1,8 +1,8 @@
-"""The paper's equations in plain NumPy float64: short, slow, and the only judge.
+"""The paper's equations in plain NumPy float64: short, slow, and the only standard of correctness.
 
 Every function takes one image ``X`` of shape ``(n, d)``, whose rows are the feature vectors
-``x_i``, or any number of independent images ``(..., n, d)``. Nothing here is optimised: the code
-is meant to be read next to the paper,
+``x_i``, or any number of independent images ``(..., n, d)``. Nothing here is optimised: read the
+code next to the paper,
 
     T.-Y. Lin, S. Maji, P. Koniusz. Second-order Democratic Aggregation. ECCV 2018.
 
@@ -10,8 +10,8 @@ Read in this order: :mod:`.democratic` (Section 3.1, Algorithm 1), :mod:`.poolin
 :mod:`.sketching` (Section 3.1, Proposition 3), :mod:`.powers` (Section 3.2),
 :mod:`.spectra` (Section 3.2, Propositions 4 and 5), :mod:`.descriptors` (all of it together).
 
-Input of any real dtype is taken as float64. Feature norms between 1e-70 and 1e70 keep the
-kernel, which grows with their fourth power, inside the range of float64.
+Input of any real dtype is converted to float64. Feature norms between 1e-70 and 1e70 keep the
+kernel, which grows with their fourth power, within the range of float64.
 """
 
 from demopool.reference.democratic import kernel, weights

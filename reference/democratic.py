@@ -33,18 +33,18 @@ def weights(
     r"""Weights that move every feature's contribution towards a common target.
 
     Solves :math:`\mathrm{diag}(a) K \mathrm{diag}(a) 1 = (K 1)^\gamma`. With
-    :math:`r = (K 1)^\gamma` and :math:`a = 1` at the start, ``iterations`` times:
+    :math:`r = (K 1)^\gamma` and starting from :math:`a = 1`, it repeats ``iterations`` times:
 
     .. math:: s = a \odot (K a) / r, \qquad a \leftarrow a / s^\tau .
 
-    ``gamma=0`` is democratic aggregation (equal contributions), ``gamma=1`` leaves ``a = 1``,
-    sum pooling. ``tau`` dampens the step; 0.5 is the paper's choice.
+    ``gamma=0`` is democratic aggregation (equal contributions); ``gamma=1`` leaves ``a = 1``, which
+    is sum pooling. ``tau`` dampens the step; 0.5 is the paper's choice.
 
-    Replacing X by cX multiplies the weights by the one scalar
+    Replacing X by cX multiplies the weights by the scalar
     :math:`c^{-2 (1-\gamma) (1-(1-2\tau)^T)}` (half that exponent for order 1).
 
-    A zero row has no solution (Proposition 1 asks for :math:`\|x\| > 0`). It gets weight 0, which
-    changes nobody else's weight because its row and column of K are zero.
+    A zero row has no solution (Proposition 1 requires :math:`\|x\| > 0`). It gets weight 0, which
+    does not change other weights, because its row and column of K are zero.
 
     Shapes: ``(..., n, d) -> (..., n)``. Complexity: O(n^2 d + T n^2) time, O(n^2) memory.
     """

@@ -1,4 +1,4 @@
-"""The whole way from features to a descriptor, as the paper evaluates it."""
+"""The complete computation from features to a descriptor, as evaluated in the paper."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def describe(
     """One vector per image, ``(..., n, d) -> (..., D)`` (Section 4.1).
 
     ``sum``, ``democratic`` and ``power`` give the d x d matrix row by row (D = d^2), or the pooled
-    vector for ``order=1`` (D = d); their ``sketched-`` twins take ``hashes`` and give D = k.
+    vector for ``order=1`` (D = d); their ``sketched-`` variants require ``hashes`` and give D = k.
     """
     X = np.asarray(X, dtype=np.float64)
     if descriptor.removeprefix("sketched-") not in ("sum", "democratic", "power"):

@@ -27,8 +27,8 @@ def normalize(v: ArrayLike, *, axes: int = 1, kind: str = "signed-sqrt-l2") -> N
     r"""Element-wise :math:`\mathrm{sign}(v)\sqrt{|v|}`, then division by the l2 norm.
 
     The norm is taken over the last ``axes`` axes together: 1 for a vector, 2 for a matrix.
-    ``kind="l2"`` leaves out the square root, ``kind="none"`` does nothing. An all-zero descriptor
-    has no direction and stays zero.
+    ``kind="l2"`` omits the square root, ``kind="none"`` does nothing. An all-zero descriptor has no
+    direction and stays zero.
 
     Complexity: O(size of v).
     """

@@ -13,9 +13,10 @@ def power(X: ArrayLike, *, p: float = 0.5) -> NDArray[Any]:
 
     With :math:`X = U \mathrm{diag}(s) V^T`: :math:`A^p = V \mathrm{diag}(s^{2p}) V^T`.
 
-    Not by way of A: a matrix power is only Hoelder continuous,
-    :math:`\|A^p - B^p\| \le \|A - B\|^p`, so the rounding of A itself (relative size eps) returns
-    as eps^p. On rank-deficient conv features that is an error of 2e-2 at p = 0.1 even in float64.
+    A is not formed, because a matrix power is only Hoelder continuous,
+    :math:`\|A^p - B^p\| \le \|A - B\|^p`: the rounding of A itself (relative size eps) would enter
+    the result as eps^p. On rank-deficient conv features that is an error of 2e-2 at p = 0.1, even
+    in float64.
 
     Shapes: ``(..., n, d) -> (..., d, d)``. Complexity: O(n d min(n, d) + d^2 min(n, d)).
     """
@@ -26,8 +27,8 @@ def power(X: ArrayLike, *, p: float = 0.5) -> NDArray[Any]:
 def matrix_power(A: ArrayLike, *, p: float = 0.5) -> NDArray[Any]:
     r""":math:`A^p = U \mathrm{diag}(\lambda^p) U^T` of a symmetric positive semi-definite A.
 
-    Eigenvalues at or below d eps lambda_1 cannot be told from zero and are set to zero: left in,
-    a rounding-positive one of size eps would enter the result as eps^p.
+    Eigenvalues at or below d eps lambda_1 are indistinguishable from zero and are set to zero:
+    otherwise one that rounding made positive, of size eps, would enter the result as eps^p.
 
     Worked example (the paper's, :math:`x_1 = (1, 0), x_2 = (1, 1)`):
     ``matrix_power([[2, 1], [1, 1]])`` is ``[[1.3416, 0.4472], [0.4472, 0.8944]]``.
@@ -44,7 +45,7 @@ def matrix_power(A: ArrayLike, *, p: float = 0.5) -> NDArray[Any]:
 def right_singular_vectors(X: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """Singular values (descending) and the right singular vectors as rows.
 
-    Values at or below max(n, d) eps s_1 are the rounding of zero and are set to zero.
+    Values at or below max(n, d) eps s_1 are rounded zeros and are set to zero.
     """
     X = np.asarray(X, dtype=np.float64)
     _, singular, vectors = np.linalg.svd(X, full_matrices=False)

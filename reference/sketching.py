@@ -1,7 +1,7 @@
 """Tensor Sketch: second-order pooling in k numbers instead of d^2 (Section 3.1, Proposition 3).
 
 ``hashes`` is any object with integer arrays ``h1, h2`` (d values in 0..k-1), sign arrays
-``s1, s2`` (d values of -1 or +1) and the sketch size ``k``; :func:`demopool.hashes` makes one.
+``s1, s2`` (d values of -1 or +1) and the sketch size ``k``; :func:`demopool.hashes` creates one.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much each feature contributes, and what the spectrum says about it (Section 3.2)."""
+"""The contribution of each feature, and its bounds from the spectrum (Section 3.2)."""
 
 from typing import Any, NamedTuple
 
@@ -15,16 +15,16 @@ def contributions(
     r"""Similarity of each (weighted) feature to the l2-normalised pooled descriptor.
 
     Weighted: :math:`C(x_i) = a_i\, x_i^T A x_i / \|A\|_F` with :math:`A = \sum_i a_i x_i x_i^T`.
-    It sums to :math:`\|A\|_F`, and is the same for every i when ``a`` are converged weights for
+    It sums to :math:`\|A\|_F`, and is equal for all i if ``a`` are converged weights for
     gamma = 0. Matrix power (``a=None``): :math:`C(x) = x^T A^p x / \|A^p\|_F`.
     First order: :math:`C(x_i) = a_i\, x_i \cdot v / \|v\|`, v the pooled vector.
-    Where all features are zero there is no direction, and C is 0.
+    If all features are zero there is no direction, and C is 0.
 
     Shapes: ``(..., n, d) -> (..., n)``. Complexity: O(n d^2), plus the power if p < 1.
     """
     X = np.asarray(X, dtype=np.float64)
     if p != 1.0 and (a is not None or order == 1):
-        raise ValueError("the contributions to a matrix power have no weights and are second order")
+        raise ValueError("contributions to a matrix power have no weights and are second order")
     scale = np.ones(X.shape[:-1]) if a is None else np.asarray(a, dtype=np.float64)
     if order == 1:
         v = pool(X, a, order=1)
@@ -38,8 +38,8 @@ def contributions(
 def spectrum(X: ArrayLike, a: ArrayLike | None = None, *, p: float = 1.0) -> NDArray[Any]:
     r"""Eigenvalues of :math:`A^p`, :math:`A = X^T \mathrm{diag}(a) X`: d values, largest first.
 
-    ``a=None`` is weights of 1. They must not be negative: A is then the moment of
-    :math:`\sqrt{a_i}\, x_i`, whose singular values are taken, so A is never formed.
+    ``a=None`` means weights of 1. Weights must not be negative: A is then the moment of
+    :math:`\sqrt{a_i}\, x_i`, whose singular values are used, so A is never formed.
 
     Shapes: ``(..., n, d), (..., n) -> (..., d)``. Complexity: O(n d min(n, d)).
     """
@@ -53,7 +53,7 @@ def spectrum(X: ArrayLike, a: ArrayLike | None = None, *, p: float = 1.0) -> NDA
 
 
 class Bounds(NamedTuple):
-    """What the spectrum says about the contributions C to A^p (Propositions 4 and 5).
+    """Bounds from the spectrum on the contributions C to A^p (Propositions 4 and 5).
 
     ``minimum <= min C``, ``max C <= maximum``, ``sum C = total`` and
     ``variance <= bhatia_davis <= popoviciu <= radius``, the variance with ddof 0.
@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
 
 
 def bounds(X: ArrayLike, *, p: float = 1.0) -> Bounds:
-    r"""Propositions 4 and 5, with :math:`\rho = (\sum_i \lambda_i^{2p})^{1/2} = \|A^p\|_F`.
+    r"""Bounds of Propositions 4 and 5; :math:`\rho = (\sum_i \lambda_i^{2p})^{1/2} = \|A^p\|_F`.
 
     :math:`\sum C = \sum_i \lambda_i^{1+p} / \rho`, :math:`\max C \le r_{max} \lambda_1^p / \rho`,
     :math:`\min C \ge r_{min} \lambda_d^p / \rho`, where r are squared feature norms. With the

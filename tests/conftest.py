@@ -1,4 +1,4 @@
-"""Which backends the tests run on, and a summary that cannot hide a skip."""
+"""The backends that the tests run on, and a summary that names every skip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("demopool")
 
-# A child process of a test must not fail because of what CI asks of this one.
+# Read now: tests remove the variable, so that it does not make their child processes fail.
 REQUIRED = registry.required()
 
 
@@ -45,7 +45,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_sessionstart() -> None:
-    """A required backend that is absent fails the run, it does not skip its tests."""
+    """Fail the run if a required backend is absent, instead of skipping its tests."""
     for name in REQUIRED:
         registry.demand(name)
 
@@ -70,8 +70,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"  {count} x {reason}")
 
 
-# GPU code executed from its PTX is slow: it is judged cell by cell (test_conformance.py), and has
-# test files of its own.
+# GPU code executed from its PTX is slow: it is checked cell by cell (test_conformance.py), and has
+# its own test files.
 WRITTEN = [
     name
     for name in registry.names()
@@ -86,7 +86,7 @@ WRITTEN = [
     ]
 )
 def usable(request: pytest.FixtureRequest) -> str:
-    """Each backend that is written; one that is absent is skipped with its reason."""
+    """Each implemented backend; an absent one is skipped with its reason."""
     found = registry.probe(request.param)
     if found.state != "ok":
         pytest.skip(f"{request.param}: {found.reason}")
@@ -95,7 +95,7 @@ def usable(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads what this user has measured, or writes into it."""
+    """Use a separate cache: no test reads or changes this user's measurements."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
@@ -110,7 +110,7 @@ def empty_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """For child processes: no terminal settings and no required backends."""
+    """An environment for child processes, without terminal settings and required backends."""
     for name in (registry.REQUIRED_VARIABLE, "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return dict(os.environ)

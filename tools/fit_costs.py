@@ -1,7 +1,7 @@
-"""Fit the cost model's coefficients to this machine: prints the entry for ``costs.json``.
+"""Fit the cost model's coefficients to this machine and print the entry for ``costs.json``.
 
-Times every (operation, route) of a backend on a grid of sizes and solves, with coefficients >= 0,
-for the seconds per unit of work that fit best relative to each time.
+It times every (operation, route) of a backend on a grid of sizes and solves for the seconds per
+unit of work, with coefficients >= 0, that minimise the relative errors.
 
     python -m tools.fit_costs numpy:cpu
 """
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _seconds(backend: str, operation: str, route: str, case: dp.Case) -> float | None:
-    """Lowest of a few calls: what the work costs when nobody disturbs; None if it cannot run."""
+    """The minimum time of a few calls, that is without disturbance; None if it cannot run."""
     subject, candidate = Subject("operation", operation), Candidate(backend, route)
     if ineligible(subject, candidate, case, Limits(seconds=LONGEST), package=dp):
         return None

@@ -1,8 +1,8 @@
-"""Is ``auto`` any good on sizes that were never measured? ``python -m tools.held_out``
+"""How good is ``auto`` on sizes that were never measured? ``python -m tools.held_out``
 
-Measures a grid of cases with ``choose`` into a profile of its own, asks ``auto`` for sizes between
-and beyond them, and only then measures those, every candidate. The figure is the share of held-out
-sizes where the candidate that auto took is within 1.3 times the time of the best one.
+It measures a grid of cases with ``choose`` into a separate profile, asks ``auto`` for sizes between
+and beyond them, and only then measures all candidates on those. The figure is the share of held-out
+sizes where the candidate that auto selected takes at most 1.3 times as long as the fastest one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cases(descriptors: tuple[str, ...], sizes: tuple[tuple[int, int, int], ...])
 
 
 @click.command()
-@click.option("--budget", default=3.0, show_default=True, help="Seconds for each case.")
+@click.option("--budget", default=3.0, show_default=True, help="Seconds per case.")
 @click.option(
     "--descriptor",
     "descriptors",
@@ -52,7 +52,7 @@ def cases(descriptors: tuple[str, ...], sizes: tuple[tuple[int, int, int], ...])
     type=click.Choice(vocabulary.DESCRIPTORS),
 )
 def main(budget: float, descriptors: tuple[str, ...]) -> None:
-    """A quarter of an hour for all descriptors; lines come as they are measured."""
+    """Test auto on held-out sizes; all descriptors take a quarter of an hour."""
     good = total = 0
     with tempfile.TemporaryDirectory() as folder, Workers(usable_cores()) as workers:
         os.environ[places.VARIABLE] = folder

@@ -1,7 +1,7 @@
-"""The import graph of demopool, read from the source: what the architecture test and picture use.
+"""The import graph of demopool, read from the source, for the architecture test and picture.
 
-An arrow goes from a module to what it imports, lazily or not; imports for the type checker alone do
-not count. ``make architecture`` draws the packages for the documentation.
+An arrow points from a module to a module that it imports, lazily or not; imports only for the type
+checker do not count. ``make architecture`` draws the packages for the documentation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ORDER = (
     "report",
     "commands",
 )
-"""The packages in the order of the data. Each imports only itself and those before it."""
+"""The packages in the order of the data flow. Each imports only itself and earlier ones."""
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -51,7 +51,7 @@ def graph() -> Graph:
 
 
 def package_of(module: str) -> str:
-    """``problem`` for ``demopool.problem.cases``; the front door (``demopool``) for the rest."""
+    """``problem`` for ``demopool.problem.cases``; ``demopool`` for the public top level."""
     name = module.removeprefix("demopool").strip(".").partition(".")[0]
     return name if name in ORDER else "demopool"
 
@@ -85,7 +85,7 @@ def cycles(arrows: Graph) -> list[list[str]]:
 
 
 def against_the_order(arrows: Graph) -> list[str]:
-    """Imports of a package that comes later; the front door may import everything."""
+    """Imports of a later package; the public top level may import everything."""
     places = {name: place for place, name in enumerate((*ORDER, "demopool"))}
     return [
         f"{module} imports {target}"
@@ -104,7 +104,7 @@ def packages(arrows: Graph) -> Graph:
 
 
 def without_detours(arrows: Graph) -> Graph:
-    """Only arrows that no chain of others replaces."""
+    """Only the arrows that no chain of other arrows implies."""
 
     def reached(start: str) -> set[str]:
         return {start}.union(*(reached(target) for target in arrows[start]))
@@ -153,7 +153,7 @@ def _executed(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def draw(arrows: Graph) -> Any:
-    """The packages from the first to the last, each with its one sentence and what it rests on."""
+    """The packages from first to last, each with one sentence and arrows to what it imports."""
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
@@ -184,7 +184,7 @@ def draw(arrows: Graph) -> Any:
 
 
 def svg(arrows: Graph) -> str:
-    """The picture as text: the same for the same graph, its labels to be searched."""
+    """The picture as text: reproducible for the same graph, with searchable labels."""
     import matplotlib
 
     fixed = {"svg.fonttype": "none", "svg.hashsalt": "demopool"}
@@ -197,8 +197,8 @@ def svg(arrows: Graph) -> str:
 def sentence(package: str) -> str:
     """The first sentence of a package's docstring."""
     name = "demopool" if package == "demopool" else f"demopool.{package}"
-    told = ast.get_docstring(ast.parse(dict(_modules())[name].read_text())) or ""
-    return told.split("\n")[0].replace("``", "")
+    docstring = ast.get_docstring(ast.parse(dict(_modules())[name].read_text())) or ""
+    return docstring.split("\n")[0].replace("``", "")
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Speed and memory against straightforward versions of the same jobs: ``make ratios``.
+"""Speed and memory compared with straightforward versions of the same jobs: ``make ratios``.
 
-Ours and the baseline run in turns in one process; the figure is the median of the turns' ratios,
-because times move with the machine and ratios in one run hardly do. Float32, and both cores must
-be otherwise idle: the script says so when they are not.
+Our code and the baseline run in turns in one process; the figure is the median of the turns'
+ratios, because times vary with the machine and ratios within one run hardly do. The dtype is
+float32. The cores must be otherwise idle; the script warns if they are not.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from demopool.measurement.worker import Worker
 Call = Callable[[], Any]
 SECONDS_PER_RATIO = 3.0
 
-# Threads of OpenBLAS spin for 93 ms after a call, measured here.
+# Longer than the 93 ms that threads of OpenBLAS spin after a call, measured here.
 PAUSE = 0.12
 
-# glibc takes more from the system than it was asked for, and more each time memory was given back:
-# 10 MB of slack that says nothing about the code. Not for timing, which it would slow down.
+# glibc requests more from the system than a call asks for, and more each time memory was returned:
+# 10 MB of slack that say nothing about the code. Not used for timing, which it would slow down.
 EXACT_HEAP = {"MALLOC_TOP_PAD_": "0"}
 
 
 class Ratio(NamedTuple):
-    """Ours divided by the baseline must be at most ``bar``.
+    """Our time divided by that of the baseline must be at most ``bar``.
 
-    With ``apart`` a turn is a pause, a call that is not counted and several that are: for versions
-    of which one leaves threads spinning that would slow down the other.
+    With ``apart``, a turn is a pause, one uncounted call and several counted ones: for pairs where
+    spinning threads of one version would slow down the other.
     """
 
     job: str
@@ -62,7 +62,7 @@ class Ratio(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Extra memory of a call, its result included, must be at most ``megabytes``."""
+    """The extra memory of a call, including its result, must be at most ``megabytes``."""
 
     job: str
     ours: Call
@@ -70,7 +70,7 @@ class Memory(NamedTuple):
 
 
 def numpy_ratios() -> list[Ratio]:
-    """The jobs that decide whether numpy:cpu is any good."""
+    """The jobs that matter most for numpy:cpu."""
     ops = dp.backend("numpy:cpu")
     vgg, large, long = _features(784, 512), _features(3136, 512), _features(12544, 64)
     res = _features(196, 2048)
@@ -122,7 +122,7 @@ def numpy_ratios() -> list[Ratio]:
 
 
 def numpy_memories() -> list[Memory]:
-    """What must stay small whatever n, d and the batch."""
+    """Jobs whose memory must stay small for any n, d and batch."""
     ops = dp.backend("numpy:cpu")
     long, batch = _features(12544, 64), _features(8, 196, 2048)
     return [
@@ -136,7 +136,7 @@ def numpy_memories() -> list[Memory]:
 
 
 def torch_ratios() -> list[Ratio]:
-    """Against straightforward torch: K = (X X^T)^2, T mat-vecs, weighted outer product; FFTs."""
+    """Compared with straightforward torch: K = (X X^T)^2, T mat-vecs, weighted product; FFTs."""
     import torch
 
     ops = dp.backend("torch:cpu")
@@ -208,7 +208,7 @@ def torch_memories() -> list[Memory]:
 
 
 def numba_ratios() -> list[Ratio]:
-    """Against numpy:cpu, and against the loops that NumPy and torch users would write."""
+    """Compared with numpy:cpu, and with the loops that NumPy and torch users would write."""
     numba, numpy = dp.backend("numba:cpu"), dp.backend("numpy:cpu")
 
     def pooled(ops: Any, X: Any) -> Call:
@@ -232,7 +232,7 @@ def numba_ratios() -> list[Ratio]:
 
 
 def _sinkhorn_ratio() -> list[Ratio]:
-    """The iteration alone: K is there."""
+    """The iteration alone, for a given K."""
     if registry.probe("torch:cpu").state != "ok":
         return []
     import torch
@@ -257,7 +257,7 @@ def _sinkhorn_ratio() -> list[Ratio]:
 
 
 def _scatter_ratios() -> list[Ratio]:
-    """A ready d x d matrix into k bins, against NumPy with indices and signed values ready."""
+    """Scatter a given d x d matrix into k bins; NumPy gets the indices and signed values too."""
     from demopool.implementations.numba_cpu import sketch
 
     d, k = 2048, 8192
@@ -300,15 +300,17 @@ def main() -> int:
     wanted = sys.argv[1:] or [name for name in JOBS if registry.probe(name).state == "ok"]
     for backend in wanted:
         if backend not in JOBS:
-            console.print(f"There are no ratios for {backend}; there are for {', '.join(JOBS)}.")
+            console.print(f"There are no ratios for {backend}, only for {', '.join(JOBS)}.")
             return 2
     busy = busy_share()
     if busy is not None and busy > BUSY:
-        console.print(f"Warning: others use {busy:.0%} of the cores; these ratios will not hold.")
+        console.print(
+            f"Warning: other processes use {busy:.0%} of the cores; these ratios are unreliable."
+        )
     if len(wanted) == 1:
         _measure(wanted[0], console)
         return 0
-    # Each in a process of its own: the threads of OpenBLAS spin on, and slow torch down.
+    # Each in its own process, because spinning threads of OpenBLAS slow torch down.
     for backend in wanted:
         subprocess.run([sys.executable, "-m", "tools.ratios", backend], check=True)
     return 0
@@ -328,7 +330,7 @@ def _measure(backend: str, console: Console) -> None:
         verdict = "ok" if ratio <= row.bar else "missed"
         spread = f"{low:.3g}-{high:.3g}"
         table.add_row(row.job, row.baseline, f"{ratio:.3g}", spread, f"<= {row.bar:.3g}", verdict)
-    from tools.ratios import peaks  # this module by the name that the worker can import it by
+    from tools.ratios import peaks  # by the name under which the worker can import this module
 
     with Worker(usable_cores(), environment=EXACT_HEAP) as worker:
         answer = worker.ask(peaks, backend, timeout=300.0)
@@ -346,7 +348,7 @@ def _measure(backend: str, console: Console) -> None:
 
 
 def peaks(backend: str) -> list[tuple[str, float, float]]:
-    """Job, peak bytes of its second call, and the bytes it may take. Runs in the worker."""
+    """Job, peak bytes of its second call, and its maximum in bytes. Runs in the worker."""
     _, memories = JOBS[backend]
     found = []
     for job, call, megabytes in memories():
@@ -357,7 +359,7 @@ def peaks(backend: str) -> list[tuple[str, float, float]]:
 
 
 def _quartiles(row: Ratio) -> tuple[float, float, float]:
-    """Of the ratio, over turns, after a call of each that is not counted."""
+    """Quartiles of the ratio over turns, after one uncounted call of each version."""
     row.ours(), row.theirs()
     clock = Clock(Host())
 

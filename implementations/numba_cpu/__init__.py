@@ -1,4 +1,4 @@
-"""numba:cpu, compiled kernels on NumPy arrays, products by SciPy's BLAS. This imports neither."""
+"""numba:cpu: compiled kernels on NumPy arrays, products by SciPy's BLAS. It imports neither."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _probe(device: str) -> Probe:
 
 
 def _recognise(array: Any) -> str | None:
-    """NumPy arrays are numpy:cpu's; this backend takes them when it is named."""
+    """NumPy arrays belong to numpy:cpu; this backend accepts them only when it is named."""
     return None
 
 

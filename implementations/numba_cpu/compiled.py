@@ -1,16 +1,15 @@
-"""How kernels are compiled, and how their work is spread over threads.
+"""Compile kernels, and distribute their work over threads.
 
 Kernels are plain compiled loops over part of the work, ``kernel(start, stop, ...)``, that release
 the GIL; :func:`spread` runs the parts in threads. Numba's own ``prange`` is not used. Its OpenMP
-threads spin after a region, for milliseconds, against those of BLAS (measured here: 8 ms for a
+threads spin for milliseconds after a region, against those of BLAS (measured here: 8 ms for a
 region of 0.3 ms), and its ``workqueue`` aborts the process when two Python threads call it. The
-threads here sleep when they have nothing to do, any number of callers may share them, and compiling
-takes a fraction of the time.
+threads here sleep when they are idle, any number of callers may share them, and compilation takes a
+fraction of the time.
 
-Compiled code is kept on disk: in ``NUMBA_CACHE_DIR`` if that is set, else beside these files, else,
-when that folder cannot be written, in the user's cache directory. Where none of them can be written
-every process compiles for itself, which a warning says. Numba compiles again when a file here
-changes.
+Compiled code is stored on disk: in ``NUMBA_CACHE_DIR`` if it is set, else beside these files, else,
+if that folder is not writable, in the user's cache directory. If none of them is writable, every
+process compiles for itself, and a warning says so. Numba compiles again when a file here changes.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from demopool.contract import usable_cores
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled when first called. Sums may be reordered, which vectorises them; NaN, infinities and
-    signs keep their meaning."""
+    """Compile a function on its first call. Sums may be reordered, which vectorises them; NaN,
+    infinities and signs keep their meaning."""
     options: dict[str, Any] = {
         "error_model": "numpy",
         "fastmath": {"reassoc", "contract", "arcp", "nsz"},
@@ -40,25 +39,25 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     compiled: Callable[..., Any]
     try:
         compiled = numba.njit(function, cache=True, nogil=True, **options)
-    except RuntimeError:  # no folder for it can be written
-        _say_that_nothing_is_kept()
+    except RuntimeError:  # no folder for compiled code is writable
+        _warn_that_nothing_is_cached()
         compiled = numba.njit(function, nogil=True, **options)
     return compiled
 
 
 @cache
-def _say_that_nothing_is_kept() -> None:
+def _warn_that_nothing_is_cached() -> None:
     warnings.warn(
-        "numba:cpu compiles anew in every process, because no folder for compiled code can be "
-        "written; set NUMBA_CACHE_DIR to one that can.",
+        "numba:cpu compiles again in every process, because no folder for compiled code is "
+        "writable; set NUMBA_CACHE_DIR to a writable folder.",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
 def threads() -> int:
-    """``numba.set_num_threads`` if it was called, else NUMBA_NUM_THREADS, else OMP_NUM_THREADS,
-    else the cores this process may use."""
+    """The number of threads: from ``numba.set_num_threads`` if it was called, else from
+    NUMBA_NUM_THREADS, else from OMP_NUM_THREADS, else the number of usable cores."""
     if parallel._is_initialized:
         return int(numba.get_num_threads())
     for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -71,10 +70,10 @@ def threads() -> int:
 def spread(
     part: Callable[..., Any], size: int, *arguments: Any, grain: int = 1, triangle: bool = False
 ) -> None:
-    """``part(start, stop, *arguments)`` for disjoint parts of ``range(size)``, in threads.
+    """Run ``part(start, stop, *arguments)`` for disjoint parts of ``range(size)``, in threads.
 
     Parts have at least ``grain`` elements: waking a thread takes about as long as 50,000 floating-
-    point operations. With ``triangle``, element i is i times the work.
+    point operations. With ``triangle``, the work of element i is proportional to i.
     """
     count = max(1, min(threads(), size // max(1, grain)))
     if count == 1:
@@ -94,7 +93,7 @@ def spread(
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-_lock = RLock()  # a signal handler may come while it is held
+_lock = RLock()  # re-entrant, because a signal handler may run while it is held
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
@@ -105,7 +104,7 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    """A child has none of its parent's threads, nor anybody to release the lock."""
+    """Reset pools and lock: a child has none of its parent's threads, nor the lock's holder."""
     global _lock
     _lock = RLock()
     _pools.clear()

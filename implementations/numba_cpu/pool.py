@@ -9,10 +9,10 @@ from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# Images that are copied together when they are not row-major, or in half precision.
+# Size of a group of images that are copied together if they are not row-major, or half precision.
 _GROUP_BYTES = 32 * 2**20
 
-# Elements that are worth a thread.
+# Minimum number of elements per thread.
 _GRAIN = 50_000
 
 
@@ -53,7 +53,7 @@ def _weighted_sums(start: int, stop: int, X: Array, a: Array, out: Array) -> Non
 
 
 def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
-    """Signed square root and l2 over the last ``axes`` axes: one pass to read, one to write."""
+    """Signed square root and l2 norm over the last ``axes`` axes: one pass reads, one writes."""
     dtype = blas.working_dtype(v)
     source = np.ascontiguousarray(v, dtype)
     in_place = source is not v or (overwrite and v.flags.writeable)
@@ -92,7 +92,7 @@ def _normalize_rows(start: int, stop: int, rows: Array, rooted: bool, out: Array
 
 @kernel
 def _sum_of_squares(start: int, stop: int, row: Array, rooted: bool) -> float:
-    """Of what will be written: the square of a root is the number itself."""
+    """The sum of squares of the values to write; the square of a root is the number itself."""
     total = 0.0
     for i in range(start, stop):
         value = np.float64(row[i])
@@ -102,7 +102,7 @@ def _sum_of_squares(start: int, stop: int, row: Array, rooted: bool) -> float:
 
 @kernel
 def _length(total: float, row: Array, rooted: bool) -> float:
-    """The root of the sum. What float64 cannot square is scaled and summed again."""
+    """The root of the sum. Values that float64 cannot square are scaled and summed again."""
     if 1e-280 < total < 1e300 or (rooted and total < 1e300):
         return np.sqrt(total) if total > 0 else 1.0
     largest = 0.0

@@ -1,4 +1,4 @@
-"""Matrix powers: LAPACK's eigenvectors and BLAS, see ``shared/powers.py``; the rest in loops."""
+"""Matrix powers with LAPACK and BLAS (see ``shared/powers.py``); compiled loops for the rest."""
 
 from __future__ import annotations
 

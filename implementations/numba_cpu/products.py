@@ -1,8 +1,9 @@
 """Symmetric products: of one image by BLAS, of many images at once by a compiled kernel.
 
-BLAS splits every product over all threads, which then wait for each other; with an image for every
-thread nobody waits. The kernel reaches about 85 % of OpenBLAS on one core, so it pays from as many
-images as threads on; below, and where rows are too short to fill its registers, BLAS is faster.
+BLAS splits every product over all threads, which then wait for each other; with one image per
+thread none waits. The kernel reaches about 85 % of the speed of OpenBLAS on one core, so it pays
+off if there are at least as many images as threads. For fewer images, and where rows are too short
+to fill its registers, BLAS is faster.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# Rows of X that a band of the triangle is made from: they stay in the second-level cache.
+# Rows of X per band of the triangle: they stay in the second-level cache.
 BAND = 48
 
-# Where BLAS is the faster one: large results, which its threads share well, and short sums, after
-# which the kernel has too much to put together. Small results wait too long for its threads.
+# BLAS is faster for large results, which its threads share well, and for short sums, where the
+# kernel's overhead per result is too large. For small results its threads wait too long.
 _LARGE, _SMALL = 1024, 256
 _SHORT_SUM, _SHORTEST_SUM = 128, 16
 
-# Weighted copies of the features are made in chunks of this size, never whole.
+# Features are copied and weighted in chunks of this size, never as a whole.
 _CHUNK_BYTES = 4 * 2**20
 
-# Tiles of a matrix that is transposed or mirrored.
+# Tile size when a matrix is transposed or mirrored.
 _TILE = 64
 
 
 def image_by_image(images: int, size: int, length: int) -> bool:
-    """Whether threads had better make products of their own; ``length`` is that of the sums."""
+    """Whether each thread should compute whole products; ``length`` is that of the sums."""
     shortest = _SHORTEST_SUM if size <= _SMALL else _SHORT_SUM
     return images >= threads() and size <= _LARGE and length >= shortest
 
@@ -129,9 +130,9 @@ def _weighted_transpose(X: Array, a: Array, out: Array) -> None:
 def mirror_tiles(start: int, stop: int, S: Array) -> None:
     """Copy rows of tiles of the lower triangle onto the columns of tiles above.
 
-    Through a buffer: elements of a column of S lie a row length apart, which for d = 512 or 2048
-    puts them all into the same few lines of the cache. Slices, because Numba can only vectorise
-    over an index that it knows not to be negative.
+    A buffer is used because elements of a column of S lie a row length apart, which for d = 512 or
+    2048 maps them all to the same few cache lines. Slices are used because Numba can only vectorise
+    over an index that it knows to be non-negative.
     """
     size = len(S)
     buffer = np.empty((_TILE, _TILE), S.dtype)

@@ -14,15 +14,15 @@ from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
 
-# Sketches and their spectra exist for as many features at once as fit in here.
+# Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20
 
-# Elements that are worth a thread: scattering them takes about 2 ns each.
+# Minimum number of elements per thread: scattering takes about 2 ns per element.
 _GRAIN = 30_000
 
 
 class PreparedHashes(NamedTuple):
-    """Signs as numbers to multiply by, and bins; ``hashes`` as they were given."""
+    """Bins, signs as floating-point factors, and the original ``hashes``."""
 
     h1: Array
     h2: Array
@@ -32,13 +32,13 @@ class PreparedHashes(NamedTuple):
 
 
 def prepare(hashes: Hashes) -> PreparedHashes:
-    """Once, for many calls."""
+    """Convert the hashes once, for many calls."""
     s1, s2 = (np.ascontiguousarray(s, np.float32) for s in (hashes.s1, hashes.s2))
     return PreparedHashes(hashes.h1, hashes.h2, s1, s2, hashes)
 
 
 def sketch_fft(X: Array, prepared: PreparedHashes) -> Array:
-    """Every feature's own sketch: two transforms forward, one back."""
+    """The sketch of every feature: two forward transforms, one inverse transform."""
     k = prepared.hashes.k
     sketches = np.empty((*X.shape[:-1], k), dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
@@ -87,7 +87,7 @@ def sketch_of_matrices(M: Array, prepared: PreparedHashes) -> Array:
 
 
 def _chunks(image: Array, k: int) -> list[slice]:
-    """Two sketches and two spectra, each about k numbers per feature."""
+    """Chunks of features: each needs two sketches and two spectra of about k numbers."""
     return list(blas.row_chunks(len(image), 4 * k * image.itemsize, _SPECTRUM_BYTES))
 
 
@@ -121,12 +121,12 @@ def _add_products(
 
 
 def _scatter_triangle(M: Array, prepared: PreparedHashes) -> Array:
-    """Of a symmetric matrix of which the lower triangle is read."""
+    """The sketch of a symmetric matrix, of which only the lower triangle is read."""
     return _in_parts(_scatter_lower, M, 0, prepared, triangle=True)
 
 
 def _scatter_rows(M: Array, top: int, prepared: PreparedHashes) -> Array:
-    """Of the rows of a matrix from row ``top`` on."""
+    """The sketch of rows of a matrix that start at row ``top``."""
     return _in_parts(_scatter_all, M, top, prepared)
 
 
@@ -138,7 +138,7 @@ def _in_parts(
     *,
     triangle: bool = False,
 ) -> Array:
-    """Every thread fills bins of its own; they are added in a fixed order."""
+    """Scatter with separate bins per thread, which are added in a fixed order."""
     h1, h2, s1, s2, hashes = prepared
     sums: dict[int, Array] = {}
 
@@ -163,8 +163,8 @@ def _scatter_lower(
     s2: Array,
     bins: Array,
 ) -> None:
-    """Add ``s1[i] s2[j] M[i, j]`` to bin ``h1[i] + h2[j]`` of 2k bins, in float64: a bin may be the
-    sum of very many values. Entry (i, j) below the diagonal stands for (j, i) as well."""
+    """Add ``s1[i] s2[j] M[i, j]`` to bin ``h1[i] + h2[j]`` of 2k bins, in float64 because a bin may
+    be the sum of very many values. Entry (i, j) below the diagonal also counts as (j, i)."""
     for i in range(start, stop):
         row = M[i]
         here1, here2, sign1, sign2 = h1[i], h2[i], s1[i], s2[i]
@@ -185,7 +185,7 @@ def _scatter_all(
     s2: Array,
     bins: Array,
 ) -> None:
-    """The same for whole rows start..stop."""
+    """Scatter whole rows start..stop in the same way."""
     for i in range(start, stop):
         row, here, sign = M[i], h1[i], s1[i]
         for j in range(M.shape[1]):

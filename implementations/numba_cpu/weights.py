@@ -1,8 +1,8 @@
-"""Gamma-democratic weights in compiled loops; ``demopool.reference.weights`` has the mathematics.
+"""Gamma-democratic weights in compiled loops.
 
-Only the lower triangle of K exists. It is made band by band of rows: Gram matrix, kernel values and
-row sums while a band is in the cache. An iteration reads it once, four rows at a time, and uses
-every entry twice: K is symmetric.
+``demopool.reference.weights`` explains the mathematics. Only the lower triangle of K exists. It is
+computed in bands of rows: Gram matrix, kernel values and row sums while a band is in the cache. An
+iteration reads it once, four rows at a time, and uses every entry twice, because K is symmetric.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
 
-# The kernels of so many images are held together (of one for every thread, if that is more): the
-# last-level cache still has them when the next pass reads them.
+# Maximum memory for the kernels of a group of images (but at least one image per thread): they are
+# still in the last-level cache when the next pass reads them.
 _KERNEL_BYTES = 5 * 2**20
 
-# From so many rows on all threads share one image; earlier, if there are fewer images than threads.
+# Minimum rows for all threads to share one image; lower if there are fewer images than threads.
 _SHARED_ROWS, _SHARED_ROWS_ALONE = 1024, 512
 
 
 @kernel
 def _to_kernel(K: Array, start: int, stop: int, order: int, row_sums: Array) -> None:
-    """Gram matrix to kernel values in rows start..stop of the triangle, added to ``row_sums``."""
+    """Turn rows start..stop of the Gram matrix into kernel values, and add them to ``row_sums``."""
     zero = K.dtype.type(0)
     for i in range(start, stop):
         row = K[i]
@@ -42,7 +42,7 @@ def _to_kernel(K: Array, start: int, stop: int, order: int, row_sums: Array) -> 
 
 @kernel
 def _times(K: Array, start: int, stop: int, a: Array, Ka: Array) -> None:
-    """Add to ``Ka`` what rows start..stop of the triangle, and the same columns, contribute."""
+    """Add the contribution of rows start..stop of the triangle, and of these columns, to ``Ka``."""
     zero = K.dtype.type(0)
     whole = start + (stop - start) // 4 * 4
     for i in range(start, whole, 4):
@@ -66,7 +66,7 @@ def _times(K: Array, start: int, stop: int, a: Array, Ka: Array) -> None:
 
 @kernel
 def _times_row_by_row(K: Array, left: int, start: int, stop: int, a: Array, Ka: Array) -> None:
-    """The same from column ``left`` on, without blocking."""
+    """Add the contribution of rows start..stop from column ``left`` on, without blocking."""
     for i in range(start, stop):
         row, ai = K[i], a[i]
         total = row[i] * ai
@@ -78,7 +78,7 @@ def _times_row_by_row(K: Array, left: int, start: int, stop: int, a: Array, Ka: 
 
 @kernel
 def _step(a: Array, Ka: Array, target: Array, tau: float) -> None:
-    """``a (a Ka / target)^(-tau)``; the root, which is the usual case, is much faster."""
+    """One step, ``a (a Ka / target)^(-tau)``; the usual tau = 0.5 is a root, much faster."""
     exponent = a.dtype.type(tau)
     if tau == 0.5:
         for i in range(len(a)):
@@ -99,7 +99,7 @@ def _target(row_sums: Array, gamma: float) -> Array:
 
 @kernel
 def _occupy(empty: Array, Ka: Array) -> None:
-    """With a one there an empty row of K keeps its weight of 1, away from the others."""
+    """Set K a to one in empty rows, which keeps their weight at 1, without effect on the others."""
     for i in range(len(Ka)):
         if empty[i]:
             Ka[i] = 1
@@ -109,8 +109,8 @@ def _occupy(empty: Array, Ka: Array) -> None:
 def _gram_images(
     start: int, stop: int, X: Array, order: int, K: Array, row_sums: Array, norms: Array, c: Array
 ) -> None:
-    """Kernel and row sums of images start..stop. Products are scaled after they are made: images
-    too far from 1 for that have norms of zero, and nothing else."""
+    """Kernel and row sums of images start..stop. Products are scaled after they are computed;
+    images too far from 1 for that only get norms of zero."""
     n = X.shape[1]
     for b in range(start, stop):
         c[b] = products.power_of_two_near_one(X[b, 0])
@@ -133,7 +133,7 @@ def _gram_images(
 def _kernel_images(
     start: int, stop: int, order: int, K: Array, row_sums: Array, norms: Array
 ) -> None:
-    """The same from the Gram matrices of images start..stop."""
+    """Kernel and row sums of images start..stop from their Gram matrices in K."""
     n = K.shape[1]
     for b in range(start, stop):
         for i in range(n):
@@ -153,7 +153,7 @@ def _sinkhorn_images(
     iterations: int,
     weights: Array,
 ) -> None:
-    """T products with K for T iterations: K 1 is the target and serves the first one."""
+    """T iterations by T products with K: K 1, needed for the target, also serves the first one."""
     n = K.shape[1]
     for b in range(start, stop):
         a, Ka = weights[b], row_sums[b]
@@ -186,7 +186,7 @@ def dense(X: Array, *, order: int, **settings: Any) -> Array:
 
 
 def _weights_of_group(X: Array, order: int, **settings: Any) -> Array:
-    """Of images whose kernels are held together: each thread has its own images."""
+    """Weights of a group of images whose kernels fit together; each thread has its own images."""
     images, n, d = X.shape
     K = np.empty((images, n, n), X.dtype)
     row_sums, norms, weights = (np.empty((images, n), X.dtype) for _ in range(3))
@@ -210,24 +210,24 @@ def _weights_of_group(X: Array, order: int, **settings: Any) -> Array:
 
 
 def _numbers(*, gamma: float, tau: float, iterations: int) -> tuple[float, float, int]:
-    """Of one type each: a kernel is compiled for every combination of types."""
+    """The settings with fixed types: a kernel is compiled for every combination of types."""
     return float(gamma), float(tau), int(iterations)
 
 
 def _shared_kernel(image: Array, order: int, K: Array) -> democratic.Kernel:
-    """K of one large image, for all threads. BLAS multiplies: its threads, unlike ours, are awake
-    when the next iteration comes, and read half of K as well."""
+    """K of one large image, shared by all threads. BLAS multiplies: its threads, unlike ours, are
+    still awake at the next iteration, and it too reads only half of K."""
     c = scaling.gram_in_range(image, K)
     squared_norms = K.diagonal().copy()
     sums: dict[int, Array] = {}
 
     def part(start: int, stop: int) -> None:
-        # Rows of the triangle reach all columns: every thread adds to a vector of its own.
+        # Rows of the triangle affect all columns: every thread adds to its own vector.
         sums[start] = np.zeros_like(squared_norms)
         _to_kernel(K, start, stop, order, sums[start])
 
     spread(part, len(K), grain=512, triangle=True)
-    # In a fixed order, so that the result is the same every time.
+    # Add in a fixed order, so that the result is reproducible.
     row_sums = np.add.reduce([sums[start] for start in sorted(sums)])
     present = democratic.present(image, squared_norms)
     return democratic.Kernel(
@@ -245,7 +245,7 @@ def _row_products(X: Array, Y: Array, out: Array) -> None:
 
 
 def matrix_free(X: Array, **settings: Any) -> Array:
-    """Never build K: the moment and the quadratic forms with it, once per iteration."""
+    """Never build K: each iteration computes the moment and the quadratic forms with it."""
     return democratic.weights(X, _matrix_free_kernel, **settings)
 
 
@@ -254,8 +254,8 @@ def _matrix_free_kernel(image: Array) -> democratic.Kernel:
 
 
 def _forms_of(image: Array) -> democratic.Forms:
-    """By BLAS, in blocks of rows that are still in the cache for it, or from it. One thread weights
-    and reduces a block before ours would be awake."""
+    """Forms by BLAS, in blocks of rows that stay in the cache before and after its products. One
+    thread weights and reduces a block in less time than it takes to wake ours."""
     n, d = image.shape
     moment = np.empty((d, d), image.dtype)
     blocks = list(blas.row_chunks(n, image[0].nbytes, democratic.BLOCK_BYTES))

@@ -1,4 +1,4 @@
-"""numpy:cpu, NumPy arrays with SciPy's BLAS, LAPACK and FFT. This file imports neither."""
+"""numpy:cpu: NumPy arrays with SciPy's BLAS, LAPACK and FFT. This file imports neither library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _FLOATS = ("float32", "float64")
 
 
 def _dtypes(operation: str) -> tuple[str, ...]:
-    """float16 features are converted to float32, exactly. A matrix rounded to float16 is no longer
-    positive semi-definite, so it is not a valid A."""
+    """The supported dtypes. float16 features are converted to float32, exactly; a matrix rounded to
+    float16 is no longer positive semi-definite, so it is not a valid A."""
     return _FLOATS if operation == "matrix_power" else ("float16", *_FLOATS)
 
 
@@ -31,7 +31,7 @@ def _recognise(array: Any) -> str | None:
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not isinstance(array, numpy.ndarray):
         return None
-    # A masked array says that some values are not there; taking them all would be wrong.
+    # A masked array declares some values missing; using all of them would be wrong.
     return None if isinstance(array, numpy.ma.MaskedArray) else "cpu"
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# Weighted copies of the features are made in chunks of this size, never whole.
+# Features are copied and weighted in chunks of this size, never as a whole.
 _CHUNK_BYTES = 4 * 2**20
 
-# The normalisation works through blocks that stay in the cache.
+# The normalisation processes blocks that stay in the cache.
 _CACHE_BYTES = 2**18
 
 
@@ -41,7 +41,7 @@ def weighted_outer(image: Array, weights: Array | None, out: Array) -> Array:
 
 
 def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
-    """Signed square root and l2 over the last ``axes`` axes, in two passes over each descriptor."""
+    """Signed square root and l2 norm over the last ``axes`` axes, in two passes per descriptor."""
     dtype = blas.working_dtype(v)
     in_place = overwrite and v.flags.c_contiguous and v.flags.writeable and v.dtype == dtype
     result = v if in_place else np.array(v, dtype=dtype, order="C")

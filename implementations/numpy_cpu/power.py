@@ -1,4 +1,4 @@
-"""Matrix powers on NumPy arrays: LAPACK's eigenvectors and BLAS, see ``shared/powers.py``."""
+"""Matrix powers on NumPy arrays with LAPACK and BLAS; see ``shared/powers.py``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from demopool.implementations.numpy_cpu.pool import weighted_outer
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
 
-# Sketches and their spectra exist for as many features at once as fit in here.
+# Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20
 
 
@@ -28,7 +28,7 @@ class _CountSketch(NamedTuple):
 
 
 class PreparedHashes(NamedTuple):
-    """Both hashes sorted for the ``fft`` route, and as they are for the ``moment`` route."""
+    """Both hashes sorted for the ``fft`` route, and unchanged for the ``moment`` route."""
 
     first: _CountSketch
     second: _CountSketch
@@ -36,14 +36,14 @@ class PreparedHashes(NamedTuple):
 
 
 def prepare(hashes: Hashes) -> PreparedHashes:
-    """Sort once, for many calls."""
+    """Sort the hashes once, for many calls."""
     return PreparedHashes(
         _sorted_by_bin(hashes.h1, hashes.s1), _sorted_by_bin(hashes.h2, hashes.s2), hashes
     )
 
 
 def sketch_fft(X: Array, prepared: PreparedHashes) -> Array:
-    """Every feature's own sketch: two transforms forward, one back."""
+    """The sketch of every feature: two forward transforms, one inverse transform."""
     k = prepared.hashes.k
     sketches = np.empty((*X.shape[:-1], k), dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
@@ -90,7 +90,7 @@ def sketch_of_matrices(M: Array, prepared: PreparedHashes) -> Array:
 def _spectra(
     image: Array, prepared: PreparedHashes, weights: Array | None
 ) -> Iterator[tuple[slice, Array]]:
-    """Spectra of the (weighted) sketches, ``(k // 2 + 1, rows)``, chunk of rows by chunk of rows.
+    """Spectra of the (weighted) sketches, ``(k // 2 + 1, rows)``, in chunks of rows.
 
     Features are columns here: a bin is then a sum of contiguous rows, and the transforms run over
     the first axis, many at a time.
@@ -100,7 +100,7 @@ def _spectra(
     # Two sketches and two spectra, each about k numbers per feature.
     chunks = list(blas.row_chunks(n, 4 * k * image.itemsize, _SPECTRUM_BYTES))
     widest = max((chunk.stop - chunk.start for chunk in chunks), default=0)
-    # The same bins are filled in every chunk, so the zeros between them stay zeros.
+    # Every chunk fills the same bins, so the zeros between them stay zero.
     buffers = np.zeros((2, k, widest), dtype=image.dtype)
     for rows in chunks:
         columns = image[rows].T
@@ -129,7 +129,7 @@ def _sorted_by_bin(h: Array, s: Array) -> _CountSketch:
 
 
 def _moment_rows(image: Array, weights: Array | None) -> Iterator[tuple[slice, Array]]:
-    """Rows of ``X^T diag(a) X``: all, or as many at a time as the budget allows."""
+    """Rows of ``X^T diag(a) X``: all at once, or as many as the budget allows."""
     if not moment.is_whole(image):
         return moment.rows(image, weights)
     d = image.shape[1]
@@ -151,7 +151,7 @@ def _scatter(M: Array, rows: slice, hashes: Hashes, bins: Array) -> None:
 
 
 def _workers() -> int:
-    """As many transforms at once as BLAS may use threads."""
+    """The number of parallel transforms: as many as BLAS may use threads."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:

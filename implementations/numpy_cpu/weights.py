@@ -1,4 +1,4 @@
-"""Gamma-democratic weights on NumPy arrays; ``demopool.reference.weights`` has the mathematics."""
+"""Gamma-democratic weights on NumPy arrays; see ``demopool.reference.weights``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
 
-# Rows of the triangle that become kernel values at once: few calls, little beyond the diagonal.
+# Rows of the triangle squared at once: few calls, and few entries above the diagonal.
 _KERNEL_ROWS = 1024
 
 
 def dense(X: Array, *, order: int, **settings: Any) -> Array:
     """Build the lower half of K once, then one symmetric mat-vec per iteration."""
     n = X.shape[-2]
-    # The upper triangle is never read. It is zero, so that blocks may reach into it.
+    # The upper triangle is never read. It is zero, so that blocks may extend into it.
     K = np.zeros((n, n), dtype=blas.working_dtype(X))
 
     def kernel_of(image: Array) -> democratic.Kernel:
@@ -39,7 +39,7 @@ def dense(X: Array, *, order: int, **settings: Any) -> Array:
 
 
 def matrix_free(X: Array, **settings: Any) -> Array:
-    """Never build K: a symmetric product for the moment and one with it per iteration."""
+    """Never build K: each iteration computes the moment and one product with it, both symmetric."""
     n, d = X.shape[-2:]
     moment = np.empty((d, d), dtype=blas.working_dtype(X))
     blocks = list(blas.row_chunks(n, d * moment.itemsize, democratic.BLOCK_BYTES))

@@ -1,1 +1,1 @@
-"""Code that several implementations share: on any array namespace, or on NumPy arrays."""
+"""Code shared by several implementations, for any array namespace or for NumPy arrays."""

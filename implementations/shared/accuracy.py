@@ -1,10 +1,11 @@
-"""What a computed spectrum can be trusted for, on any array namespace.
+"""How accurate a matrix power from a computed spectrum is, on any array namespace.
 
-A matrix power is only Hoelder continuous: noise of size delta in the eigenvalues of A enters A^p as
-delta^p where the spectrum comes down to it, and as delta lambda^(p-1) where it ends at a lambda
-above. (The derivative of lambda^p has a factor p; what couples range and null space has not.) So a
-spectrum says itself how far the power can be off, and where that is too much it is computed again,
-in float64, and then from the singular values of X, whose noise is squared.
+A matrix power is only Hoelder continuous. Noise of size delta in the eigenvalues of A enters A^p as
+delta^p if the spectrum reaches down to delta, and as delta lambda^(p-1) if it ends at a larger
+lambda. (The derivative of lambda^p has a factor p; the coupling of range and null space has not.)
+The spectrum itself therefore bounds the error of the power. Where the bound is too large, the
+spectrum is computed again in float64, and then from the singular values of X, whose noise is
+squared.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 ACCURACY = 0.02
-"""How far a power may be off before a better spectrum is asked for, relative to its largest entry.
-An upper bound: on real VGG-16 features at p = 1/2, where it is just met, float32 is off by 1e-3."""
+"""Maximum error bound of a power, relative to its largest entry, before a better spectrum is used.
+The bound is pessimistic: on real VGG-16 features at p = 1/2, where it is just met, the error of
+float32 is 1e-3."""
 
 
 class Solver(NamedTuple):
-    """How well it tells values from zero, in units of eps times the largest value.
+    """How well a solver distinguishes values from zero, in units of eps times the largest value.
 
-    cut     in float32, what counts as zero. Measured on real VGG-16 features (n = 196 and 784,
-            d = 512, p = 0.1, 0.3, 0.5; the true rank is known from float64): rounded zeros come out
-            at up to 1 for eigenvalues and 3 for singular values. The usual rule, max(n, d), throws
-            away a third of the true spectrum of such features and costs 10 to 30 times the error.
-            In float64 their spectrum ends far above that rule, which then catches every rounded
-            zero.
-    growth  noise by sqrt(n) + sqrt(d). Measured on exactly low-rank features, constant images
-            above all, up to 3136 x 128 and 64 x 1024, with OpenBLAS and MKL: eigenvalues reach 0.8
-            of it, singular values 7 times.
+    cut     values up to this count as zero in float32. Measured on real VGG-16 features (n = 196
+            and 784, d = 512, p = 0.1, 0.3, 0.5; the true rank is known from float64): rounded zeros
+            reach 1 for eigenvalues and 3 for singular values. The usual rule, max(n, d), discards a
+            third of the true spectrum of such features and gives 10 to 30 times the error. In
+            float64 their spectrum ends far above that rule, which then removes every rounded zero.
+    growth  noise per sqrt(n) + sqrt(d). Measured on exactly low-rank features, especially constant
+            images, up to 3136 x 128 and 64 x 1024, with OpenBLAS and MKL: the noise of eigenvalues
+            reaches 0.8 times sqrt(n) + sqrt(d), that of singular values 7 times.
     """
 
     cut: float
@@ -43,7 +44,7 @@ BY_ROUTE = {"eigh": EIGENVALUES, "gram": EIGENVALUES, "svd": SINGULAR_VALUES}
 
 
 def cut(solver: Solver, sizes: tuple[int, ...], single: bool) -> float:
-    """What counts as zero, in units of eps times the largest value."""
+    """The largest value that counts as zero, in units of eps times the largest value."""
     return solver.cut if single else float(max(sizes))
 
 
@@ -58,8 +59,8 @@ def error(
     single: bool,
     maximum: Callable[[Any, Any], Any] = max,
 ) -> Any:
-    """How far A^p can be off in spectral norm, given the ends of what may be its true spectrum,
-    not all zero."""
+    """A bound on the error of A^p in spectral norm, given the smallest and largest value of a
+    possible true spectrum, which must not be all zero."""
     exponent = solver.exponent * p
     units = max(cut(solver, sizes, single), solver.growth * (sqrt(sizes[0]) + sqrt(sizes[1])))
     noise = units * eps * largest

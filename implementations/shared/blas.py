@@ -1,9 +1,9 @@
-"""SciPy's BLAS on row-major arrays, without copies, and only its thread pool.
+"""SciPy's BLAS on row-major arrays, without copies and with a single thread pool.
 
 NumPy's ``@`` and SciPy's BLAS are two copies of OpenBLAS whose threads spin against each other, so
-every product of this backend goes through here. BLAS is column-major: the transpose of a row-major
-array is the same memory in the order BLAS wants, and SciPy's wrappers then copy nothing. Symmetric
-results fill the lower triangle (of the row-major array) only; :func:`mirror` fills the rest.
+every product of this backend uses this module. BLAS is column-major: the transpose of a row-major
+array is the same memory in BLAS's order, and SciPy's wrappers then copy nothing. Symmetric results
+fill only the lower triangle (of the row-major array); :func:`mirror` fills the rest.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     for character, prefix in (("f", "s"), ("d", "d"))
 }
 
-# Columns mirrored at a time.
+# Number of columns mirrored at a time.
 _STRIP = 64
 _ABOVE = np.triu(np.ones((_STRIP, _STRIP), dtype=bool), 1)
 
 
 def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Each image with its index, row-major and in working precision; a view where it can be."""
+    """Each image with its index, row-major and in working precision; a view where possible."""
     dtype = working_dtype(X)
     for index in np.ndindex(X.shape[:-2]):
         yield index, np.ascontiguousarray(X[index], dtype=dtype)
 
 
 def working_dtype(X: Array) -> Any:
-    """Half precision is worked in float32."""
+    """The dtype to compute in: float32 for half precision, else that of X."""
     return np.float32 if X.dtype.type is np.float16 else X.dtype.type
 
 

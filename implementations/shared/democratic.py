@@ -1,6 +1,6 @@
-"""Gamma-democratic weights image by image on NumPy arrays, whatever multiplies by K.
+"""Gamma-democratic weights image by image on NumPy arrays, for any product with K.
 
-``demopool.reference.weights`` has the mathematics.
+``demopool.reference.weights`` explains the mathematics.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from demopool.implementations.shared import blas, scaling
 from demopool.implementations.shared.blas import Array
 from demopool.implementations.shared.cancellation import doubt_limit
 
-# Rows handled at once where K is not built: few calls, and a block is still in the cache when it is
-# multiplied and reduced.
+# Size of a block of rows where K is not built: few calls, and a block is still in the cache when it
+# is multiplied and reduced.
 BLOCK_BYTES = 2**20
 
 Product = Callable[[Array], Array]
 Forms = Callable[[Array], tuple[Array, Array]]
-"""``x_i^T M x_i`` of all rows, M the moment with the given weights, and the diagonal of M."""
+"""Computes ``x_i^T M x_i`` of all rows, M the moment with the given weights, and M's diagonal."""
 
 
 class Kernel(NamedTuple):
@@ -42,7 +42,7 @@ def weights(
     iterations: int,
     order: int,
 ) -> Array:
-    """Image by image: Sinkhorn in range, then back to the features as they were given."""
+    """The weights of every image: Sinkhorn on scaled features, then rescaled to the given ones."""
     found = np.zeros(X.shape[:-1], dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
         kernel = kernel_of(image)
@@ -56,10 +56,10 @@ def weights(
 
 
 def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array:
-    """T products with K for T iterations: K 1 is needed for the target and serves the first one."""
+    """T iterations by T products with K: K 1, needed for the target, also serves the first one."""
     a = np.ones_like(kernel.squared_norms)
-    # A row of zeros, or of less than the dtype can square twice, has an empty row in K. With a one
-    # there it keeps its weight of 1, away from the others.
+    # A row of zeros, or of values too small to be squared twice, has an empty row in K. Setting its
+    # row sum to one keeps its weight at 1, without effect on the others.
     empty = np.flatnonzero(kernel.row_sums == 0)
     Ka = kernel.row_sums
     Ka[empty] = 1.0
@@ -76,9 +76,9 @@ def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array
 
 
 def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kernel:
-    """K through the moment: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, in O(nd + d^2) memory.
+    """K by the moment: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, in O(nd + d^2) memory.
 
-    ``forms_of`` makes those of an image in range; the doubtful ones are made again here.
+    ``forms_of`` computes the forms of a scaled image; doubtful ones are computed again here.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         squared_norms, c = np.vecdot(image, image), 1.0
@@ -90,7 +90,7 @@ def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kern
 
     def times(v: Array) -> Array:
         forms, diagonal = forms_with(v)
-        # Usually no row comes near the limit, and the largest entry of the diagonal tells.
+        # Usually no row comes near the limit, which the largest diagonal entry shows cheaply.
         suspects = _below(squared_norms * diagonal.max(), forms * limit)
         if suspects.size:
             sums = [
@@ -107,16 +107,16 @@ def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kern
 
 
 def _below(limits: Array, forms: Array) -> Array:
-    """Where a form is not at least its limit; NaN is not."""
+    """Where a form is below its limit, or NaN."""
     return np.flatnonzero(~(forms >= limits))
 
 
 def _again(image: Array, rows: Array, v: Array) -> Array:
     """``(K v)_i`` of some rows without the error of the moment.
 
-    Few rows: their entries of K, summed. Many rows in float32: forms with the moment in float64.
-    Their error of 1e-16 of the limit is less than that of entries of K in float32, each of which is
-    wrong by the square of 1e-7 at least.
+    Few rows: the sum of their entries of K. Many rows in float32: forms with the moment in float64.
+    Their error of 1e-16 of the limit is less than that of entries of K in float32, each of which
+    has an error of at least the square of 1e-7.
     """
     n, d = image.shape
     found = np.empty(rows.size, image.dtype)
@@ -132,13 +132,13 @@ def _again(image: Array, rows: Array, v: Array) -> Array:
     for part in blas.row_chunks(rows.size, d * moment.itemsize, BLOCK_BYTES):
         some = image[rows[part]].astype(np.float64)
         forms = np.vecdot(blas.times_symmetric(some, moment), some)
-        # No entry of K is negative: a sum is at least the row's own part.
+        # No entry of K is negative: a sum is at least the row's own term.
         found[part] = np.maximum(forms, np.vecdot(some, some) ** 2 * v[rows[part]])
     return found
 
 
 def present(image: Array, squared_norms: Array) -> Array:
-    """Rows that are not zero, though their squares may be."""
+    """Rows that are not zero, even if their squares underflow to zero."""
     found = squared_norms != 0
     if not found.all():
         nothing = np.flatnonzero(~found)

@@ -1,6 +1,6 @@
-"""How large the launches of GPU kernels are: plain numbers, the same for every library.
+"""Sizes of GPU kernel launches as plain numbers, the same for every library.
 
-A block finds its image and its part of it in its x index alone: y and z end at 65,535.
+A block derives its image and its part of it from its x index alone: y and z are limited to 65,535.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ WARPS = BLOCK // WARP
 FEATURES = 8
 
 SHARED_BYTES = 48 * 1024
-"""What a block gets without asking."""
+"""Shared memory that a block may use by default."""
 
 MOST_BLOCKS, MOST_THREADS = 2**31 - 1, 1024
 
-# Blocks that work on one image in reductions: enough to fill a GPU at batch 1, and each of them
-# still reads some thousand values.
+# Blocks per image in reductions: enough to fill a GPU at batch 1, while each block still reads some
+# thousand values.
 _MOST_CHUNKS, _VALUES_PER_BLOCK = 64, 4096
 _ROWS_PER_SCATTER = 16
 
 
 class Shape(NamedTuple):
-    """Of a launch: blocks in x, threads of a block, dynamic shared memory in bytes."""
+    """The shape of a launch: blocks in x, threads per block, dynamic shared memory in bytes."""
 
     blocks: int
     threads: tuple[int, ...]
@@ -35,12 +35,12 @@ class Shape(NamedTuple):
 
 
 def flat(values: int) -> Shape:
-    """A thread for every value."""
+    """One thread per value."""
     return Shape(-(-values // BLOCK), (BLOCK,))
 
 
 def per_image(images: int, values: int) -> tuple[int, Shape]:
-    """A thread for every value of every image: blocks of an image, and the launch."""
+    """One thread per value of every image: blocks per image, and the launch."""
     blocks = -(-values // BLOCK)
     return blocks, Shape(images * blocks, (BLOCK,))
 
@@ -50,17 +50,17 @@ def one_block_each(images: int, shared: int = 0) -> Shape:
 
 
 def tiles(size: int) -> int:
-    """Along one side of a matrix."""
+    """Number of tiles along one side of a matrix."""
     return -(-size // TILE)
 
 
 def triangle(size: int) -> int:
-    """Tiles on and below the diagonal."""
+    """Number of tiles on and below the diagonal."""
     return tiles(size) * (tiles(size) + 1) // 2
 
 
 def products(blocks: int) -> Shape:
-    """A block for every tile."""
+    """One block per tile."""
     return Shape(blocks, (THREADS, THREADS))
 
 
@@ -71,13 +71,13 @@ def chunks(images: int, values: int) -> tuple[int, Shape]:
 
 
 def rows(images: int, n: int) -> tuple[int, Shape]:
-    """A warp for each row: blocks of an image, and the launch."""
+    """One warp per row: blocks per image, and the launch."""
     blocks = -(-n // WARPS)
     return blocks, Shape(images * blocks, (BLOCK,))
 
 
 def columns(images: int, d: int) -> tuple[int, Shape]:
-    """A block for 32 columns, 8 threads for each."""
+    """One block per 32 columns, with 8 threads per column: blocks per image, and the launch."""
     blocks = -(-d // WARP)
     return blocks, Shape(images * blocks, (WARP, WARPS))
 
@@ -88,14 +88,14 @@ def small_image_bytes(n: int, itemsize: int) -> int:
 
 
 def sketches(features: int, k: int) -> tuple[int, Shape]:
-    """A thread for every bin of some features: blocks of those, and the launch."""
+    """One thread per bin for a group of features: blocks per group, and the launch."""
     return per_image(-(-features // FEATURES), k)
 
 
 def scatters(
     images: int, d: int, k: int, itemsize: int, most_shared: int = SHARED_BYTES
 ) -> tuple[int, Shape]:
-    """Blocks of an image, and the launch; the histogram is in shared memory if it fits."""
+    """Blocks per image, and the launch; the histogram is in shared memory if it fits."""
     blocks = max(1, -(-d // _ROWS_PER_SCATTER))
     shared = k * itemsize if k * itemsize <= most_shared else 0
     return blocks, Shape(images * blocks, (BLOCK,), shared)

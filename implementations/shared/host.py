@@ -1,4 +1,4 @@
-"""What backends on NumPy arrays in the host's memory have in common."""
+"""The common base of backends that work on NumPy arrays in host memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from demopool.implementations.shared.blas import Array
 
 
 class HostImplementation(Implementation):
-    """Everything is a view of the caller's memory until a kernel has to work on it."""
+    """Arrays stay views of the caller's memory until a kernel has to work on them."""
 
     def inspect(self, array: Any) -> ArrayFacts | None:
         if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):

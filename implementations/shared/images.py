@@ -1,4 +1,4 @@
-"""Kernels of a backend whose work is done on ``(images, ...)``, for arrays of any leading axes."""
+"""Turn functions on ``(images, ...)`` into kernels for arrays with any leading axes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from demopool.contract import Kernel
 Array = Any
 Work = Callable[..., Array]
 Place = Callable[[Array], tuple[Any, Array]]
-"""Who works on an array, and the array as it wants it: in its working
-dtype, contiguous, on the device."""
+"""Returns the execution context for an array, and the array prepared for it: in the working dtype,
+contiguous, on the device."""
 
 
 def as_images(array: Array, axes: int, reshape: Callable[..., Array]) -> Array:
-    """All leading axes as one; ``axes`` are those of an image."""
+    """Merge all leading axes into one; ``axes`` is the number of axes of an image."""
     shape = tuple(array.shape)
     leading = len(shape) - axes
     return reshape(array, (prod(shape[:leading]), *shape[leading:]))
 
 
 def kernels(works: Mapping[tuple[str, str], Work], place: Place) -> dict[tuple[str, str], Kernel]:
-    """By operation and route; a work takes who works, the images, and what the kernel takes."""
+    """Kernels by operation and route.
+
+    A ``Work`` function receives the execution context, the images, and the kernel's own arguments.
+    """
     return {
         key: _normalizing(work, place) if key[0] == "normalize" else _working(work, place)
         for key, work in works.items()
@@ -42,7 +45,7 @@ def _working(work: Work, place: Place) -> Kernel:
 
 
 def _ready(on: Any, other: Any, place: Place) -> Any:
-    """Weights as ``(images, n)``, prepared hashes where the features are; None stays None."""
+    """Weights as ``(images, n)``, prepared hashes on the features' device; None stays None."""
     if hasattr(other, "dtype"):
         return as_images(place(other)[1], 1, on.reshape)
     return other.to(on) if hasattr(other, "to") else other

@@ -1,4 +1,4 @@
-"""The second moment in parts, where the whole would need too much memory."""
+"""The second moment in parts, where the whole matrix would need too much memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# At most this much of the d x d matrix is held; a matrix that fits is made whole, by the symmetric
-# product.
+# Maximum memory for parts of the d x d matrix; a matrix that fits is computed whole, by the
+# symmetric product.
 MOMENT_BYTES = 8 * 2**20
 
 

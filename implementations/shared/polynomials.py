@@ -7,11 +7,11 @@ with h(M) = aI + bM + cM^2 replaces x by the odd polynomial
     p(x) = x h(x^2) = a x + b x^3 + c x^5,
 
 and after the last step the computed root of that eigenvalue is its true root times the final x.
-So all x in [l, 1] have to be driven to 1, and the relative error is max |1 - x|.
+So all x in [l, 1] have to converge to 1, and the relative error is max |1 - x|.
 
-Amsel, Persson, Musco and Gower ("The Polar Express", 2025) prove that being greedy is optimal: the
-best composition of odd polynomials takes in each step the minimax polynomial of the interval
-[l, u] which the step before has produced,
+Amsel, Persson, Musco and Gower ("The Polar Express", 2025) prove that the greedy choice is optimal:
+the best composition of odd polynomials uses in each step the minimax polynomial of the interval
+[l, u] that the previous step has produced,
 
     min over (a, b, c) of  max over x in [l, u] of  |1 - p(x)|,
 
@@ -19,7 +19,7 @@ whose error E gives the next interval [1 - E, 1 + E].  By Chebyshev's alternatio
 minimiser is the polynomial whose error takes the values +E, -E, +E, ... at as many points as it has
 coefficients plus one; l and u are among them, and the others are zeros of p'.
 
-The first polynomial is a cubic (c = 0): there M = A, so that step costs the one product A^2, which
+The first polynomial is cubic (c = 0): there M = A, so this step costs only the product A^2, which
 the spectrum bound needs as well.  All later steps are quintic.
 
 Run ``python -m demopool.implementations.shared.polynomials`` to print the table.
@@ -31,9 +31,9 @@ import numpy as np
 
 Coefficients = tuple[float, float, float]
 
-# Every step but the last is built for x but used on x / SAFETY.  At the upper end of the interval a
-# minimax polynomial is steep and turns away from 1, so a rounding error that pushes x past u would
-# grow from step to step (the factor multiplies up like T_5'(1) = 25); staying 1% inside prevents
+# Every step except the last is derived for x but applied to x / SAFETY.  At the upper end of the
+# interval a minimax polynomial is steep and moves away from 1, so a rounding error that pushes x
+# past u would grow from step to step (by factors such as T_5'(1) = 25); staying 1% inside prevents
 # that, and costs 1% of l per step.
 SAFETY = 1.01
 

@@ -1,9 +1,9 @@
-"""Matrix powers on NumPy arrays, for the backends that take LAPACK from SciPy.
+"""Matrix powers on NumPy arrays, for the backends that use SciPy's LAPACK.
 
-Every route through eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``. The power is
-then one symmetric product, and its Tensor Sketch is the plain sum of the sketches of F's rows,
-because a sketch is quadratic in its vector. What a backend does its own way (filling the upper
-triangle, sketching) it passes to :func:`kernels`.
+Every route by eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``. The power is then
+one symmetric product, and its Tensor Sketch is the plain sum of the sketches of F's rows, because a
+sketch is quadratic in its vector. Backends pass their own functions for filling the upper triangle
+and for sketching to :func:`kernels`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from demopool.implementations.shared.blas import Array
 
 Root = Callable[[Array], Array]
 
-# Values whose squares, and sums of them, keep clear of the ends of float32.
+# Values whose squares, and sums of squares, stay well within the range of float32.
 _MILD_LOW, _MILD_HIGH = 2.0**-32, 2.0**32
 _EPS = {"f": float(np.finfo(np.float32).eps), "d": float(np.finfo(np.float64).eps)}
 
 
 class _Spectrum(NamedTuple):
-    """Values, largest first, with a row for each; A^p = F^T F, F = values ** exponent * rows."""
+    """Values, largest first, and a row for each: A^p = F^T F with F = values ** exponent * rows."""
 
     solver: Solver
     values: Array
@@ -46,7 +46,7 @@ def _by_eigh(image: Array, p: float) -> _Spectrum:
 
 
 def _of_matrix(A: Array, p: float) -> _Spectrum:
-    """From the lower triangle of A, which is overwritten."""
+    """Eigenvectors of A from its lower triangle, which is overwritten."""
     values, vectors = _eigh(A)
     return _Spectrum(EIGENVALUES, values[::-1], vectors.T[::-1], p / 2)
 
@@ -74,8 +74,8 @@ _SOLVERS: dict[str, Callable[[Array, float], _Spectrum]] = {
 
 
 def _factor(route: str, image: Array, p: float) -> Array:
-    """By the route in the precision of the features; where that cannot be accurate, in float64,
-    and at last by the singular values, as the reference."""
+    """The factor by the route in the precision of the features; where that is not accurate enough,
+    in float64, and finally by the singular values, as in the reference."""
     image, c = _in_range(image)
     if c is None:
         return _nothing(image)
@@ -91,7 +91,7 @@ def _factor(route: str, image: Array, p: float) -> Array:
 
 
 def _factor_of_matrix(A: Array, p: float) -> Array:
-    """In the precision of A; where that cannot be accurate, in float64."""
+    """The factor in the precision of A; where that is not accurate enough, in float64."""
     A, c = _in_range(A)
     if c is None:
         return _nothing(A)
@@ -108,12 +108,12 @@ def _factor_of_matrix(A: Array, p: float) -> Array:
 def _first_accurate(
     spectra: Iterator[_Spectrum], given: Array, p: float, live: Callable[[], int]
 ) -> Array:
-    """The factor by the first spectrum that is accurate enough, else by the last there is."""
+    """The factor from the first spectrum that is accurate enough, else from the last one."""
     rank, counted, factor, error = min(given.shape), False, None, nan
     for spectrum in spectra:
         factor, error = _scaled_rows(spectrum, p, rank, given.shape)
         if error > ACCURACY and not counted:
-            rank, counted = live(), True  # few features have zeros to be counted
+            rank, counted = live(), True  # only now: few features have rows or channels of zeros
             factor, error = _scaled_rows(spectrum, p, rank, given.shape)
         if error <= ACCURACY:
             break
@@ -127,10 +127,10 @@ def _first_accurate(
 def _scaled_rows(
     spectrum: _Spectrum, p: float, rank: int, sizes: tuple[int, ...]
 ) -> tuple[Array, float]:
-    """The factor without the rows whose value cannot be told from zero, and how far A^p may be off.
+    """The factor without rows whose value is indistinguishable from zero, and A^p's error bound.
 
-    Kept, a rounding error of size eps would enter A^p as eps^p, and in the gram route as a
-    division by almost zero. At most ``rank`` values can be real.
+    If such a value were kept, a rounding error of size eps would enter A^p as eps^p, and in the
+    gram route as a division by almost zero. At most ``rank`` values can be nonzero.
     """
     solver, values, rows, exponent = spectrum
     values, rows = values[:rank], rows[:rank]
@@ -144,21 +144,21 @@ def _scaled_rows(
         return factor, 0.0
     smallest = float(values[-1])
     spectral = accuracy.error(solver, smallest, largest, p, sizes, eps=eps, single=single)
-    mean_entry = blas.norm(factor) ** 2 / sizes[1]  # of the diagonal, where the largest is
+    mean_entry = blas.norm(factor) ** 2 / sizes[1]  # of the diagonal, which has the largest entry
     if spectral <= ACCURACY * mean_entry:
         return factor, spectral / mean_entry
     return factor, spectral / float(np.einsum("ij,ij->j", factor, factor).max())
 
 
 def _live(image: Array) -> int:
-    """The largest rank that an image with rows and channels of zeros can have."""
+    """The maximum rank of an image, given its rows and channels of zeros."""
     present = image != 0
     return int(min(present.any(axis=0).sum(), present.any(axis=1).sum()))
 
 
 def _in_range(image: Array) -> tuple[Array, float | None]:
-    """The image and 1, or where squares could leave the range a copy near 1 and its factor; None
-    for one that is not finite, which LAPACK refuses, or never comes back from."""
+    """The image and 1, or a copy scaled to about 1 and its factor if squares could leave the range.
+    The factor is None for an image that is not finite: LAPACK rejects it or never returns."""
     largest = max(float(image.max()), -float(image.min()))
     if not isfinite(largest):
         return image, None
@@ -167,7 +167,7 @@ def _in_range(image: Array) -> tuple[Array, float | None]:
 
 
 def _nothing(image: Array) -> Array:
-    """NaN in is NaN out."""
+    """A factor of NaN, the result for an image that is not finite."""
     return np.full((1, image.shape[1]), np.nan, dtype=image.dtype)
 
 
@@ -185,7 +185,7 @@ def _eigh(S: Array) -> tuple[Array, Array]:
 def _inverse(M: Array) -> Array:
     getrf, getri = linalg.get_lapack_funcs(("getrf", "getri"), (M,))
     factors, pivots, _ = getrf(M.T)
-    # An exactly singular M has no inverse: its entries come out infinite or NaN, without a warning.
+    # The computed inverse of an exactly singular M is infinite or NaN, without a warning.
     inverse: Array = getri(factors, pivots, overwrite_lu=True)[0].T
     return inverse
 

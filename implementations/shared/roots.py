@@ -1,14 +1,14 @@
 """Square roots of symmetric positive semi-definite matrices, on any array namespace.
 
 Three iterations return Z with Z Z ~= A for A of shape (..., d, d), batched over the leading axes.
-The numbers of steps depend on the dtype only and no value is read back: no synchronisation on a
-GPU, torch.compile works, and autograd goes through.
+The number of steps depends only on the dtype, and no value is read back: there is no
+synchronisation on a GPU, and torch.compile and autograd work.
 
-Each step enlarges the components of small eigenvalues by a factor until they arrive, and with them
-the rounding errors in the null space of A.  The iterations reach the rounding level of A and stop
-there: eigenvalues above it are converged (but see polar); for a rank-deficient A the error is of
-the order sqrt(c eps lambda_1), which no method avoids, the root being only Hoelder continuous at
-zero.  No shift is added to A.
+Each step amplifies the components of small eigenvalues until they converge, and with them the
+rounding errors in the null space of A.  The iterations stop at the rounding level of A: eigenvalues
+above it have converged (but see polar).  For a rank-deficient A the error is of the order
+sqrt(c eps lambda_1), which no method avoids, because the root is only Hoelder continuous at zero.
+No shift is added to A.
 
 References: Denman and Beavers 1976; Higham, Functions of Matrices, 2008, chapter 6; Byers and Xu
 2008 (scaling of Newton's iteration for the polar factor); Amsel et al., The Polar Express, 2025.
@@ -25,11 +25,12 @@ Polynomials = tuple[tuple[float, float, float], ...]
 # Pairs of constants are for float32 and float64, indexed by ``dtype == float64``.
 # Newton: (l, steps), where l^2 lambda_1 is the smallest eigenvalue to be resolved.  With l^2 ten
 # times smaller, the negative eigenvalues that rounding gives a rank-deficient A disturb the
-# inverses.  After so many steps the scalar recurrence of _scalings is converged to eps.
+# inverses.  After these steps the scalar recurrence of _scalings has converged to eps.
 NEWTON = ((2e-3, 5), (3e-7, 7))
 
-# Newton-Schulz: these steps converge what the dtype resolves.  Measured on a 512 x 512 matrix of
-# rank 196: rounding errors take over from step 22 (float32) and 46 (float64), and NaN follows.
+# Newton-Schulz: after these steps all eigenvalues that the dtype resolves have converged.  Measured
+# on a 512 x 512 matrix of rank 196: rounding errors dominate from step 22 (float32) and 46
+# (float64) on, and NaN follows.
 NEWTON_SCHULZ_STEPS = (17, 38)
 
 # Polar: (a, b, c) per step, by the lower bound of the spectrum relative to its upper bound; derived
@@ -65,9 +66,9 @@ POLYNOMIALS: dict[float, Polynomials] = {
 
 
 def newton(A: Any, *, xp: Any, inverse: Inverse, product: Product | None = None) -> Any:
-    """Denman-Beavers, scaled, with the second matrix held as its inverse W = Z^-1.
+    """The scaled Denman-Beavers iteration, with the second matrix stored as its inverse W = Z^-1.
 
-    Y <- (Y + Z^-1) / 2, Z <- (Z + Y^-1) / 2 from Y = A, Z = I reads in terms of W
+    Y <- (Y + Z^-1) / 2, Z <- (Z + Y^-1) / 2 from Y = A, Z = I becomes in terms of W
 
         V = ((Y + W) / 2)^-1,    Y <- (Y + W) / 2,    W <- 2 W - W V W,
 
@@ -80,7 +81,7 @@ def newton(A: Any, *, xp: Any, inverse: Inverse, product: Product | None = None)
     first, *scalings = _scalings(*NEWTON[A.dtype == xp.float64])
     A, scale = _rescaled(A, xp)
     bound = _spectrum_bound(A, xp)
-    # First step: there W is a multiple of the identity, which saves both products.
+    # In the first step W is a multiple of the identity, which saves both products.
     eye = xp.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     Y = (first / 2) * (A / bound) + eye / (2 * first)
     W = (2 / first) * eye - inverse(Y) / first**2
@@ -132,7 +133,7 @@ def _coupled(A: Any, polynomials: Polynomials, *, xp: Any, product: Product) -> 
         h = a * eye + b * M
         h = h + c * product(M, M) if c != 0 else h
         Y = product(Y, h)
-        Z = product(h, Z) if step < len(polynomials) else None  # nobody reads the last Z
+        Z = product(h, Z) if step < len(polynomials) else None  # the last Z is not needed
     return _finished(Y, bound, scale, xp)
 
 
@@ -148,25 +149,25 @@ def _spectrum_bound(B: Any, xp: Any) -> Any:
     mean = xp.linalg.trace(B)[..., None, None] / d
     mean_square = xp.sum(B * B, axis=(-2, -1), keepdims=True) / d
     variance = mean_square - mean * mean
-    # Cover the rounding of this difference, so that the bound remains one.
+    # Add the rounding error of this difference, so that the bound remains an upper bound.
     variance = xp.abs(variance) + 32 * xp.finfo(B.dtype).eps * mean_square
     bound = mean + ((d - 1) * variance) ** 0.5
     return xp.where(bound > 0, bound, 1 + bound)  # 1 if B = 0
 
 
 def _rescaled(A: Any, xp: Any) -> tuple[Any, Any]:
-    """A / max |A| and max |A|: fourth powers of the entries would leave the range of float32."""
+    """A / max |A| and max |A|: fourth powers of large entries would overflow float32."""
     scale = xp.max(xp.abs(_constant(A)), axis=(-2, -1), keepdims=True)
     return A / xp.where(scale > 0, scale, 1 + scale), scale  # A / 1 if A = 0
 
 
 def _finished(root: Any, bound: Any, scale: Any, xp: Any) -> Any:
-    """Undo the scaling, and remove the asymmetry that rounding left."""
+    """Undo the scaling, and remove the asymmetry caused by rounding."""
     return (root + xp.matrix_transpose(root)) * (0.5 * bound**0.5 * scale**0.5)
 
 
 def _scalings(low: float, steps: int) -> list[float]:
-    """Factors s = (low high)^(-1/2) for x <- (s x + 1 / (s x)) / 2 on [low, 1], as Byers and Xu."""
+    """Factors s = (low high)^(-1/2) of Byers and Xu for x <- (s x + 1 / (s x)) / 2 on [low, 1]."""
     result, high = [], 1.0
     for _ in range(steps):
         result.append(1 / math.sqrt(low * high))
@@ -175,5 +176,5 @@ def _scalings(low: float, steps: int) -> list[float]:
 
 
 def _constant(a: Any) -> Any:
-    """Without gradient: the root does not depend on how A was scaled."""
+    """The value without gradient: the root does not depend on how A was scaled."""
     return a.detach() if hasattr(a, "detach") else a

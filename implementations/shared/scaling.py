@@ -1,4 +1,4 @@
-"""Bringing features into a range where squares of products fit, and putting the scale back."""
+"""Scale features into a range where squares of products fit, and undo it in the results."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -10,36 +10,36 @@ import numpy as np
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# A largest squared norm in here can be squared once more, and summed, in float32.
+# If the largest squared norm is in this range, it can be squared again and summed in float32.
 _SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40
 
-# Features times such a factor are near 1: their products fit before they are scaled.
+# Features that need only such a factor are near 1: their products fit even before scaling.
 MILD_LOW, MILD_HIGH = 2.0**-16, 2.0**16
 
 
 @lru_cache(maxsize=256)
 def weights_power(*, gamma: float, tau: float, iterations: int, order: int) -> Fraction:
-    """weights(cX) = c^-power weights(X).
+    """The power in weights(cX) = c^-power weights(X).
 
-    K(cX) = c^4 K(X) for order 2, c^2 for order 1. Follow one Sinkhorn step with a -> f a: the
-    logarithm of f relaxes geometrically, so after T steps the power is exactly this.
+    K(cX) = c^4 K(X) for order 2, c^2 K(X) for order 1. If a becomes f a, a Sinkhorn step changes
+    the logarithm of f geometrically, so after T steps the power is exactly this.
     """
     return order * (1 - Fraction(gamma)) * (1 - (1 - 2 * Fraction(tau)) ** iterations)
 
 
 def in_two_parts(power: Fraction, dtype: Any) -> tuple[float, float]:
-    """A power of at most 4, as a part with so few digits that its product with any exponent of the
-    dtype is exact, and the rest: rounded, it would make an error of many units in the last place
-    for features far from 1."""
+    """Split a power of at most 4 into a part with few digits, whose product with any exponent of
+    the dtype is exact, and the rest. A rounded power would cause an error of many units in the last
+    place for features far from 1."""
     digits = 10 if dtype == np.float32 else 36
     first = Fraction(round(power * 2**digits), 2**digits)
     return float(first), float(power - first)
 
 
 def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
-    """weights(X) = factor * weights(c X), c a power of two.
+    """The factor in weights(X) = factor * weights(c X), c a power of two.
 
-    The exponent is not rounded: for features far from 1 that alone would be seen.
+    The exponent is not rounded: for features far from 1 that alone would be visible.
     """
     power = weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     exponent = power * (frexp(c)[1] - 1)
@@ -51,10 +51,10 @@ def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order
 
 
 def gram_in_range(image: Array, out: Array) -> float:
-    """Lower triangle of the Gram matrix of c X, c the power of two that is returned.
+    """Compute the lower triangle of the Gram matrix of c X and return c, a power of two.
 
-    The first row tells the scale, usually; the diagonal tells whether it did. Products are scaled
-    after they are made, so features far from 1 are scaled first, in a copy.
+    The first row usually gives the right scale; the diagonal shows whether it did. Products are
+    scaled after they are computed, so features far from 1 are scaled first, in a copy.
     """
     c = near_one(blas.norm(image[0]), image.dtype)
     if MILD_LOW < c < MILD_HIGH:
@@ -67,8 +67,8 @@ def gram_in_range(image: Array, out: Array) -> float:
 
 
 def is_safe(squared_norms: Array) -> bool:
-    """Whether features of such norms can be worked with as they are: no square of one is too large
-    to be summed, and none vanishes."""
+    """Whether features with these norms need no scaling: no square of a norm is too large to be
+    summed, and none underflows to zero."""
     smallest = np.min(squared_norms, where=squared_norms != 0, initial=inf)
     return bool(
         _SAFE_LOW < squared_norms.max() < _SAFE_HIGH
@@ -77,7 +77,7 @@ def is_safe(squared_norms: Array) -> bool:
 
 
 def into_range(image: Array) -> tuple[Array, float]:
-    """A copy whose largest value is near 1, and the factor; zeros and NaN stay as they are."""
+    """A copy scaled so that its largest value is near 1, and the factor; zeros and NaN are kept."""
     c = near_one(max(float(image.max()), -float(image.min())), image.dtype)
     return image * image.dtype.type(c), c
 

@@ -1,4 +1,4 @@
-"""The kernels of a backend by operation and route: the same four modules make the same table."""
+"""The table of a backend's kernels by operation and route, from its four modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch:cpu and torch:cuda, PyTorch tensors where they are. This file does not import torch."""
+"""torch:cpu and torch:cuda: PyTorch tensors on their device. This file does not import torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _FLOATS = ("float32", "float64")
 
 
 def _dtypes(operation: str) -> tuple[str, ...]:
-    """A matrix rounded to half precision is no longer positive semi-definite: not a valid A."""
+    """The supported dtypes. A matrix rounded to half precision is no longer positive semi-definite,
+    so it is not a valid A."""
     return _FLOATS if operation == "matrix_power" else DTYPES
 
 
@@ -31,7 +32,7 @@ _CAPABILITIES = tuple(
 
 
 def _probe(device: str) -> Probe:
-    """Without importing torch."""
+    """Probe without importing torch."""
     versions = probing.installed(("torch",), "pip install '.[torch]' (in a clone)")
     if isinstance(versions, Probe):
         return versions

@@ -1,10 +1,10 @@
-"""Derivatives that torch would take badly, or not at all.
+"""Derivatives that torch would compute badly, or not at all.
 
-Every function here is differentiable once, and refuses to be differentiated twice. They keep X and
-little else, and compute again what a backward pass needs, in the precision of the forward pass
-whatever autocast says.
+Every function here is differentiable once; a second derivative raises an error. The functions save
+X and little else, and recompute what a backward pass needs in the precision of the forward pass,
+regardless of autocast.
 
-Hashes are passed one by one: torch.compile takes ``*hashes`` for a sign of an older interface.
+Hashes are passed one by one, because torch.compile mistakes ``*hashes`` for an older interface.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from demopool.implementations.torch_any.sketching import PreparedHashes
 
 
 class _DifferentiableOnce(torch.autograd.Function):
-    """A derivative that depends on its sources in a way that autograd has not seen."""
+    """The identity on a derivative, which raises an error when differentiated by its sources."""
 
     generate_vmap_rule = True
 
@@ -42,8 +42,9 @@ class _DifferentiableOnce(torch.autograd.Function):
 
 
 def once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """torch's ``once_differentiable`` looks at the incoming gradients only: it is silent, and the
-    second derivative wrong, when the first depends on what was saved (``sum().backward()``)."""
+    """Make a second derivative an error. torch's ``once_differentiable`` checks only the incoming
+    gradients: if the first derivative depends on saved tensors (``sum().backward()``), it silently
+    gives a wrong second derivative."""
 
     @wraps(backward)
     @tensors.in_full_precision
@@ -62,9 +63,9 @@ def once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, .
 
 
 class Sinkhorn(torch.autograd.Function):
-    """Weights of images; the second output is the way to them, for the backward pass.
+    """Weights of images; the second output holds the iterates, for the backward pass.
 
-    Each image is brought into range first, and its weights back by the law of shared/scaling.py.
+    Each image is scaled into range first, and its weights are scaled back as in shared/scaling.py.
     """
 
     generate_vmap_rule = True
@@ -89,7 +90,7 @@ class Sinkhorn(torch.autograd.Function):
         X, *ctx.settings = inputs
         ctx.save_for_backward(X, *output)
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # not a zero for every number of the way
+        ctx.set_materialize_grads(False)  # do not allocate zero gradients for all iterates
 
     @staticmethod
     @once
@@ -97,7 +98,7 @@ class Sinkhorn(torch.autograd.Function):
         X, a, way = ctx.saved_tensors
         gamma, tau, iterations, order, route, backward = ctx.settings
         nothing = (None,) * len(ctx.settings)
-        if gradient is None:  # nobody used the weights
+        if gradient is None:  # the weights were not used
             return None, *nothing
         if iterations == 0 or gamma == 1:
             return torch.zeros_like(X), *nothing
@@ -116,8 +117,8 @@ class Sinkhorn(torch.autograd.Function):
 
 
 def _back(c: Tensor, gamma: float, tau: float, iterations: int, order: int) -> Tensor:
-    """From the weights of c X to those of X, ``(images, 1)``."""
-    # In float64: for features far from 1 the rounding of the exponent alone would be seen.
+    """The factor from the weights of c X to those of X, ``(images, 1)``."""
+    # In float64: for features far from 1 the rounding of the exponent alone would be visible.
     first, rest = _exponent(gamma, tau, iterations, order)
     wide = c.squeeze(-1).double()
     return (torch.pow(wide, first) * torch.pow(wide, rest)).to(c.dtype)
@@ -130,7 +131,7 @@ def _exponent(gamma: float, tau: float, iterations: int, order: int) -> tuple[fl
 
 
 def _together(X: Tensor, *others: Any) -> Iterator[tuple[Tensor, ...]]:
-    """The same chunks of images of several tensors."""
+    """Split several tensors into the same chunks of images."""
     *tensors_of_images, route = others
     start = 0
     for images in tensors.chunks(X, sinkhorn.image_bytes(X, route)):
@@ -160,7 +161,7 @@ class Pool(torch.autograd.Function):
 
 
 class PoolSketch(torch.autograd.Function):
-    """Weighted sum of Tensor Sketches: linear in ``x x^T``, and so is its derivative."""
+    """Weighted sum of Tensor Sketches, which is linear in ``x x^T``, as is its derivative."""
 
     generate_vmap_rule = True
 
@@ -200,7 +201,7 @@ def _through_moment(X: Tensor, a: Tensor | None, S: Tensor) -> tuple[Tensor, Ten
 
 
 class Normalize(torch.autograd.Function):
-    """Signed square root and l2. The root has no derivative at 0: it is taken as 0 there."""
+    """Signed square root and l2 norm. The root has no derivative at 0; 0 is used there."""
 
     generate_vmap_rule = True
 
@@ -229,8 +230,8 @@ class Normalize(torch.autograd.Function):
 
 
 def _length(s: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """torch's ``vector_norm`` adds in few partial sums: of a 512 x 512 matrix of real features it
-    is off by 2e-5 in float32, this by 2e-8."""
+    """The l2 norm. torch's ``vector_norm`` uses few partial sums: for a 512 x 512 matrix of real
+    features in float32 its error is 2e-5, that of this function 2e-8."""
     return s.square().sum(dim=dim, keepdim=True).sqrt()
 
 
@@ -240,8 +241,8 @@ class Power(torch.autograd.Function):
     ``how`` is ``matrix``, ``fft`` or ``moment``; the last two take hashes. With A = V diag(l) V^T
     on its numerical range and S the symmetric derivative by A^p, the derivative by A is
     V (D * (V^T S V)) V^T plus the terms between range and null space, with D the divided
-    differences of l^p. Those within the null space do not reach X, which has no part there.
-    Eigenvalues are those of c^2 A, in range; the powers of c put back what it took.
+    differences of l^p. Terms within the null space do not affect X, which has no component there.
+    Eigenvalues are those of c^2 A, in range; powers of c undo this scaling.
     """
 
     generate_vmap_rule = True
@@ -281,7 +282,7 @@ class Power(torch.autograd.Function):
     @once
     def backward(ctx: Any, gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         nothing = (None,) * 8
-        if gradient is None:  # nobody used the result
+        if gradient is None:  # the result was not used
             return None, *nothing
         X, c, values, V, kept, *hashes = ctx.saved_tensors
         if ctx.k is not None:
@@ -289,7 +290,7 @@ class Power(torch.autograd.Function):
         S = (gradient + gradient.mT) / 2
         VS = V.mT @ S
         within, across = _derivatives_of_power(values, kept, ctx.p)
-        # ``across * VS`` has the part within the range as well: there it gives way.
+        # ``across * VS`` also covers pairs within the range: subtract it there.
         both = kept.unsqueeze(-1) & kept.unsqueeze(-2)
         by_A = (torch.where(both, within - across, 0.0) * (VS @ V)) @ V.mT + across * VS
         XV = torch.where(kept.unsqueeze(-2), (X * c) @ V, 0.0)
@@ -297,7 +298,7 @@ class Power(torch.autograd.Function):
 
 
 class MatrixPower(torch.autograd.Function):
-    """``A^p`` of given matrices, by their eigenvectors; the derivative by A is that of `Power`."""
+    """``A^p`` of given matrices by their eigenvectors; the derivative by A is that of `Power`."""
 
     generate_vmap_rule = True
 
@@ -329,13 +330,13 @@ class MatrixPower(torch.autograd.Function):
 
 def _derivatives_of_power(values: Tensor, kept: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """For pairs within the range: divided differences of ``l^p``, ``(..., r, r)``. Between range
-    and null space: ``l^p / l``, ``(..., r, 1)``, and 0 for what is not kept."""
+    and null space: ``l^p / l``, ``(..., r, 1)``, and 0 for values that are not kept."""
     within = _divided_differences(torch.where(kept, values, 1.0), p)
     return within, spectra.powers(values, kept, p - 1).unsqueeze(-1)
 
 
 def _divided_differences(values: Tensor, p: float) -> Tensor:
-    """``(l_i^p - l_j^p) / (l_i - l_j)``, and its limit where the two are equal or nearly so."""
+    """``(l_i^p - l_j^p) / (l_i - l_j)``, accurate also where the two are equal or nearly so."""
     one, other = values.unsqueeze(-1), values.unsqueeze(-2)
     larger, smaller = torch.maximum(one, other), torch.minimum(one, other)
     ratio = torch.log(smaller / larger)
@@ -345,7 +346,7 @@ def _divided_differences(values: Tensor, p: float) -> Tensor:
 
 
 class SketchMatrices(torch.autograd.Function):
-    """Tensor Sketch of symmetric matrices; gathering is the transpose of scattering."""
+    """Tensor Sketch of symmetric matrices; the transpose of scattering is gathering."""
 
     generate_vmap_rule = True
 

@@ -23,7 +23,7 @@ KERNELS: dict[tuple[str, str], Kernel] = {
 
 
 class TorchImplementation(Implementation):
-    """Kernels run where the tensor is; with several GPUs, on the tensor's own."""
+    """Kernels run on the tensor's device; with several GPUs, on the tensor's own GPU."""
 
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = KERNELS
 
@@ -34,7 +34,7 @@ class TorchImplementation(Implementation):
         if not isinstance(array, Tensor) or array.device.type != self.device:
             return None
         dtype = str(array.dtype).removeprefix("torch.")
-        if array.is_nested:  # which has no shape
+        if array.is_nested:  # a nested tensor has no shape
             return ArrayFacts((), f"a nested tensor of {dtype}", str(array.device))
         if array.layout is not torch.strided:
             layout = str(array.layout).strip("_").removeprefix("torch.").strip("_")

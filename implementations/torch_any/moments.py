@@ -1,12 +1,13 @@
-"""K without K: ``(K v)_i = x_i^T M x_i`` with the moment ``M = X^T diag(v) X``, and its derivative.
+"""Products with K without building it, and their derivative.
 
-Where a form is a difference of large numbers (shared/cancellation.py says where,
-for every product anew) it is made again: of few rows by summing their entries of K, of many in
-float32 with the moment in float64, whose error is less than that of entries of K in float32.
+``(K v)_i = x_i^T M x_i`` with the moment ``M = X^T diag(v) X``. Where such a form is a difference
+of large numbers (shared/cancellation.py decides that for every product) it is computed again: for
+few rows by summing their entries of K, for many rows in float32 with the moment in float64, whose
+error is less than that of entries of K in float32.
 
-The same rows decide about K q, with q = w / (K a): over rows i and with weights a its error adds
-up to u sum_j |q_j| b_j, b_j what the form of row j is judged by, against sum_j |w_j| for the
-result. So what rows that are doubtful for a give to others is made without the moment, the rest by
+The same rows matter for K q with q = w / (K a): summed over rows i with weights a, its error is
+u sum_j |q_j| b_j, with b_j the bound for the form of row j, against sum_j |w_j| for the result. So
+the contributions of rows that are doubtful for a are computed without the moment, all others with
 it.
 
 Where no value may be read back (on a GPU, in a graph, under vmap) every row counts as doubtful.
@@ -22,27 +23,27 @@ from torch import Tensor
 from demopool.implementations.shared.cancellation import doubt_limit
 from demopool.implementations.torch_any import tensors
 
-# Dot products of all rows with doubtful ones that exist at once.
+# Maximum memory for dot products of doubtful rows with all rows.
 _PRODUCT_BYTES = 2**26
 
 
 Doubtful = Tensor | None
-"""Places of rows, ``(images, rows)``."""
+"""Indices of doubtful rows, ``(images, rows)``."""
 
 Pair = tuple[Tensor, Tensor, Doubtful]
 """q, a, and the rows that are doubtful for a."""
 
 
 class MatrixFree:
-    """Of images ``(images, n, d)`` in range."""
+    """K of images ``(images, n, d)`` in range, as an operator."""
 
     def __init__(self, X: Tensor) -> None:
         self.X = X
         self.squared_norms = X.square().sum(dim=-1)
         self.readable = tensors.in_place_on_cpu(X) and X.numel() > 0
-        # One buffer for all iterations, where it may be written to: large temporaries between the
-        # small vectors that are kept would leave holes in the memory, and at T = 100 ten times its
-        # size.
+        # One buffer for all iterations, where writing in place is allowed: large temporaries
+        # between the small vectors that are kept would fragment the memory, to ten times the
+        # buffer's size at T = 100.
         self._scratch = torch.empty_like(X) if self.readable else None
 
     def at(self, a: Tensor) -> tuple[Tensor, Doubtful]:
@@ -115,9 +116,9 @@ class MatrixFree:
     # --- doubtful rows ---
 
     def _doubtful(self, forms: Tensor, diagonal: Tensor) -> Doubtful:
-        """As many of every image as the worst one has; None if there are none."""
+        """Doubtful rows, the same number for every image (the maximum); None if there are none."""
         limit = doubt_limit(*self.X.shape[-2:])
-        # Usually no row comes near the limit, and the largest entry of the diagonal tells.
+        # Usually no row comes near the limit, which the largest diagonal entry shows cheaply.
         bounds = self.squared_norms * diagonal.amax(dim=-1, keepdim=True)
         if bool((forms * limit >= bounds).all()):
             return None
@@ -138,7 +139,7 @@ class MatrixFree:
     # --- in float64 ---
 
     def _wide_moment(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """X, and X M."""
+        """X and X M in float64."""
         X = self.X.double()
         return X, X @ ((X * v.double().unsqueeze(-1)).mT @ X)
 

@@ -21,7 +21,7 @@ def direct(X: Tensor, a: Tensor | None, *, order: int) -> Tensor:
 
 
 def normalize(v: Tensor, *, axes: int, kind: str, overwrite: bool) -> Tensor:
-    """Signed square root and l2 over the last ``axes`` axes."""
+    """Signed square root and l2 norm over the last ``axes`` axes."""
     v_in_work = tensors.working(v)
     if kind == "none":
         return v_in_work if overwrite or v_in_work is not v else v.clone()

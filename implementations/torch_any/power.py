@@ -1,8 +1,8 @@
 """Matrix powers on tensors.
 
-Every route through eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``; its Tensor
-Sketch is the plain sum of the sketches of F's rows. The routes by matrix products are in
-``shared/roots.py``; autograd goes through them.
+Every route by eigenvectors gives a *factor* F of few rows with ``A^p = F^T F``; its Tensor Sketch
+is the plain sum of the sketches of F's rows. The routes by matrix products are in
+``shared/roots.py``; autograd differentiates them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from demopool.implementations.torch_any.sketching import PreparedHashes
 
 def _inverse(M: Tensor) -> Tensor:
     if M.device.type != "cpu":
-        return torch.linalg.inv_ex(M).inverse  # inv would wait to see whether M is singular
+        return torch.linalg.inv_ex(M).inverse  # inv would synchronise to check for a singular M
     if M.dim() == 2:
         return torch.linalg.inv(M)
     # Batched inverses are wrong on CPU for d >= 256 with two threads (pytorch issue 142815).

@@ -1,4 +1,4 @@
-"""The Sinkhorn iteration and its derivative, on images in range, with K built or not.
+"""The Sinkhorn iteration and its derivative, on images in range, with or without building K.
 
 Forward, with r = (K 1)^gamma:    a <- a (a * K a / r)^(-tau), T times, from a = 1.
 
@@ -7,9 +7,9 @@ With w the derivative by the new u, the derivative by K is a sum of outer produc
 q = -tau w / (K a), one for every iteration, and gamma (sum of tau w) / (K 1) with a = 1 for r; and
 w <- (1 - tau) w + a * (K q). Only the T weight vectors are kept; K a is computed again.
 
-At the fixed point a * (K a) = r the derivative can be had without the way there: (I + P^T) y = w
-with P = diag(1 / K a) K diag(a), whose eigenvalues lie in [0, 1] because K is positive
-semi-definite, so a damped fixed-point iteration shrinks the error by 3 in each step.
+At the fixed point a * (K a) = r the derivative does not need the iterates: (I + P^T) y = w with
+P = diag(1 / K a) K diag(a), whose eigenvalues lie in [0, 1] because K is positive semi-definite, so
+each step of a damped fixed-point iteration divides the error by 3.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ IMPLICIT_STEPS = {torch.float32: 20, torch.float64: 40}
 class Kernel(NamedTuple):
     """K of every image as an operator, and the derivative by X of ``sum_t q_t^T K a_t``.
 
-    ``at(a)`` is K a and the rows that are doubtful for it, or None (moments.py says what for);
-    ``times`` takes a vector w / K a and these. K a is never below ``diagonal * a``, because K has
-    no negative entries: where rounding says otherwise, that is the better answer. ``absent`` rows
-    are zero; ``empty`` rows of K belong to them and to features of less than the dtype can square
-    twice.
+    ``at(a)`` is K a and the rows that are doubtful for it, or None (see moments.py); ``times``
+    takes a vector w / K a and these rows. K a is never below ``diagonal * a``, because K has no
+    negative entries; that value is used where rounding gives less. ``absent`` rows of X are zero;
+    ``empty`` rows of K belong to them and to features too small to be squared twice.
     """
 
     at: Callable[[Tensor], tuple[Tensor, Doubtful]]
@@ -74,7 +73,7 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
 
 
 def matrix_free_kernel(X: Tensor) -> Kernel:
-    """K v through the d x d moment of X; second order only."""
+    """K v by the d x d moment of X; second order only."""
     K = MatrixFree(X)
     diagonal = K.squared_norms.square()
     row_sums, doubtful = K.at(torch.ones_like(diagonal))
@@ -84,7 +83,7 @@ def matrix_free_kernel(X: Tensor) -> Kernel:
 
 
 def _absent(X: Tensor) -> Tensor:
-    """Rows of zeros; the square of a row that is not one may be zero."""
+    """Rows of zeros. Their squares are not enough: the square of another row may underflow to 0."""
     return ~(X != 0).any(dim=-1)
 
 
@@ -95,7 +94,7 @@ def kernel(X: Tensor, order: int, route: str, *, differentiable: bool = False) -
 
 
 def image_bytes(X: Tensor, route: str) -> int:
-    """What one image needs at hand in every iteration."""
+    """Memory that one image needs in every iteration."""
     n, d = X.shape[-2:]
     return n * (n if route == "dense" else d) * X.element_size()
 
@@ -103,13 +102,13 @@ def image_bytes(X: Tensor, route: str) -> int:
 def forward(
     K: Kernel, gamma: float, tau: float, iterations: int, *, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    """The weights, 0 for absent rows, and the T vectors on the way to them, ``(images, T, n)``."""
+    """The weights, 0 for absent rows, and the T iterates before them, ``(images, T, n)``."""
     Ka = _present(K.row_sums, K)
     target = Ka**gamma
     a = torch.ones_like(Ka)
     kept = iterations if keep else 0
     images, n = Ka.shape
-    # In one piece from the start: kept one by one they would be there twice when put together.
+    # Allocate the iterates as one tensor: stacking separate vectors would need twice the memory.
     way = Ka.new_empty((images, kept, n)) if tensors.in_place_on_cpu(Ka) else None
     vectors: list[Tensor] = []
     for iteration in range(iterations):
@@ -126,7 +125,7 @@ def forward(
 
 
 def unrolled(K: Kernel, gamma: float, tau: float, way: Tensor, w: Tensor) -> Iterator[Pair]:
-    """The pairs (q, a) of the derivative by K; ``w`` is the derivative by log a at the end."""
+    """The pairs (q, a) of the derivative by K; ``w`` is the derivative by the final log a."""
     by_target = torch.zeros_like(w)
     ones = torch.ones_like(w)
     row_sums = _present(K.row_sums, K)
@@ -134,7 +133,7 @@ def unrolled(K: Kernel, gamma: float, tau: float, way: Tensor, w: Tensor) -> Ite
         a = way[:, iteration]
         by_target = by_target + tau * w
         if iteration == 0:
-            # a = 1 here as for the target: one pair for both.
+            # a = 1 here as for the target, so one pair serves both.
             yield (gamma * by_target - tau * w) / row_sums, ones, K.doubtful_sums
             return
         Ka, doubtful = _at(K, a)
@@ -144,7 +143,7 @@ def unrolled(K: Kernel, gamma: float, tau: float, way: Tensor, w: Tensor) -> Ite
 
 
 def implicit(K: Kernel, gamma: float, a: Tensor, w: Tensor) -> Iterator[Pair]:
-    """The same at the fixed point, from the weights alone."""
+    """The pairs of the derivative at the fixed point, from the weights alone."""
     Ka, doubtful = _at(K, a)
     y = w / 2
     for _ in range(IMPLICIT_STEPS[w.dtype]):
@@ -159,5 +158,5 @@ def _at(K: Kernel, a: Tensor) -> tuple[Tensor, Doubtful]:
 
 
 def _present(Ka: Tensor, K: Kernel) -> Tensor:
-    """With a one there an empty row keeps its weight of 1, away from the others."""
+    """Set K a to one in empty rows, which keeps their weight at 1, without effect on the others."""
     return Ka.masked_fill(K.empty, 1)

@@ -1,4 +1,4 @@
-"""Tensor Sketch on tensors; sketching.py computes, autograd.py has the derivatives."""
+"""Tensor Sketch on tensors; sketching.py computes it, autograd.py differentiates it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from demopool.implementations.torch_any.sketching import PreparedHashes
 
 
 def sketch_fft(X: Tensor, hashes: PreparedHashes) -> Tensor:
-    """Every feature's own sketch."""
+    """The sketch of every feature."""
     found = sketching.sketch(tensors.as_images(X), hashes.to(X.device))
     return found.reshape(*X.shape[:-1], hashes.k)
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from demopool.contract import Hashes
 from demopool.implementations.torch_any import tensors
 
-# Sketches and their spectra exist for as many features at once as fit in here.
+# Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20
 
-# The moment route scatters as many rows of the d x d matrix at once as fit in here.
+# Maximum memory for the rows of the d x d matrix that the moment route scatters at once.
 _SCATTER_BYTES = 8 * 2**20
 
 
@@ -36,7 +36,7 @@ class PreparedHashes(NamedTuple):
         return cls(h1, h2, s1, s2, hashes.k)
 
     def to(self, device: torch.device) -> PreparedHashes:
-        """Where the features are; themselves, if they are there."""
+        """The hashes on the features' device; unchanged if they are already there."""
         if self.h1.device == device:
             return self
         h1, h2, s1, s2 = (part.to(device) for part in self[:4])
@@ -46,7 +46,7 @@ class PreparedHashes(NamedTuple):
 def bins_and_signs(
     hashes: PreparedHashes, rows: slice, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Where entries (i, j) of some rows of a d x d matrix go, and with which sign."""
+    """The bins and signs of the entries (i, j) in some rows of a d x d matrix."""
     bins = (hashes.h1[rows].unsqueeze(-1) + hashes.h2) % hashes.k
     return bins, hashes.s1[rows].to(dtype).unsqueeze(-1) * hashes.s2.to(dtype)
 
@@ -58,7 +58,7 @@ def spread(sketches: Tensor, hashes: PreparedHashes) -> Tensor:
 
 
 def sketch(images: Tensor, hashes: PreparedHashes) -> Tensor:
-    """Every feature's own sketch: two transforms forward, one back."""
+    """The sketch of every feature: two forward transforms, one inverse transform."""
     chunks = torch.split(images, _rows(images, hashes.k), dim=-2)
     return torch.cat([_inverse(_spectrum(rows, hashes), hashes.k) for rows in chunks], dim=-2)
 
@@ -88,7 +88,7 @@ def pool_moment(images: Tensor, hashes: PreparedHashes, a: Tensor | None) -> Ten
 def sketch_of_matrices(M: Tensor, hashes: PreparedHashes) -> Tensor:
     """Tensor Sketch of symmetric matrices, ``(images, d, d) -> (images, k)``, by scattering."""
     d = M.shape[-1]
-    # In float64: a bin may be the sum of very many values, added one after the other.
+    # In float64, because a bin may be a sequential sum of very many values.
     sketches = M.new_zeros((*M.shape[:-2], hashes.k), dtype=torch.float64)
     step = max(1, _SCATTER_BYTES // (8 * d))
     for start in range(0, d, step):
@@ -100,14 +100,14 @@ def sketch_of_matrices(M: Tensor, hashes: PreparedHashes) -> Tensor:
 
 
 def _spectrum(rows: Tensor, hashes: PreparedHashes) -> Tensor:
-    """Of the sketches of some features, ``(images, rows, k // 2 + 1)``."""
+    """Spectra of the sketches of some features, ``(images, rows, k // 2 + 1)``."""
     first = _transform(_count_sketch(rows, hashes.h1, hashes.s1, hashes.k))
     second = _transform(_count_sketch(rows, hashes.h2, hashes.s2, hashes.k))
     return first * second
 
 
 def _transform(sketches: Tensor) -> Tensor:
-    if sketches.numel() == 0:  # MKL refuses a batch of none
+    if sketches.numel() == 0:  # MKL rejects an empty batch
         size = sketches.shape[-1] // 2 + 1
         return sketches.new_zeros((*sketches.shape[:-1], size), dtype=_COMPLEX[sketches.dtype])
     return torch.fft.rfft(sketches)
@@ -124,9 +124,10 @@ def _count_sketch(rows: Tensor, h: Tensor, s: Tensor, k: int) -> Tensor:
 
 
 def _rows(images: Tensor, k: int) -> int:
-    """Features at once: two sketches and two spectra, each about k numbers per feature.
+    """Features at once: each needs two sketches and two spectra of about k numbers.
 
-    A GPU may hold that for every image; and an exported program has no fixed number of images.
+    The limit applies to each image on a GPU, which has the memory, and in an exported program,
+    which has no fixed number of images.
     """
     together = max(1, images.shape[0]) if tensors.in_place_on_cpu(images) else 1
     return max(1, _SPECTRUM_BYTES // (4 * k * images.element_size() * together))

@@ -1,11 +1,11 @@
-"""Eigenvalues and eigenvectors of A = X^T X, by three routes, and what of them can be trusted.
+"""Eigenvalues and eigenvectors of A = X^T X by three routes, and their accuracy.
 
-A route is tried in the precision of the features; images for which that cannot be accurate are
-done again in float64, and at last by the singular values (``shared/accuracy.py`` has the law).
-That is a question to values, which a GPU's solvers wait for anyway. A compiler, an exporter and
-vmap cannot ask, and a meta tensor has none: there a processor works in float64 at once, by a route
-that is accurate on any image. Its float32 solver is MKL's, which gives up on many matrices with
-rows of zeros.
+A route is tried in the precision of the features; images for which that is not accurate enough are
+computed again in float64, and finally by the singular values (``shared/accuracy.py`` has the rule).
+This check reads values back; a GPU's solvers synchronise anyway. A compiler, an exporter and vmap
+cannot read values, and a meta tensor has none: in these cases a CPU uses float64 at once, with a
+route that is accurate for any image. The float32 solver of the CPU is MKL's, which fails on many
+matrices with rows of zeros.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Attempt(NamedTuple):
 
 
 def of_features(X: Tensor, p: float, route: str) -> Decomposition:
-    """Of images in range, accurate enough for A^p."""
+    """The decomposition of images in range, accurate enough for A^p."""
 
     def attempt(name: str, dtype: torch.dtype) -> _Attempt:
         return _Attempt(accuracy.BY_ROUTE[name], _BY_ROUTE[name], dtype)
@@ -47,7 +47,7 @@ def of_features(X: Tensor, p: float, route: str) -> Decomposition:
 
 
 def of_matrices(A: Tensor, p: float) -> Decomposition:
-    """Of given matrices, accurate enough for A^p."""
+    """The decomposition of given matrices, accurate enough for A^p."""
     attempts = [_Attempt(EIGENVALUES, _of_matrix, dtype) for dtype in (A.dtype, torch.float64)]
     return _first_accurate(
         A, p, attempts, lambda A: A.diagonal(dim1=-2, dim2=-1).count_nonzero(dim=-1)
@@ -64,8 +64,8 @@ def _first_accurate(
 
 
 def _blind(given: Tensor, p: float, attempts: list[_Attempt]) -> _Attempt:
-    """The first that is accurate whatever the values: at worst one eigenvalue is not zero, and
-    A^p has no entry larger than its power / d."""
+    """The first attempt that is accurate for any values. In the worst case only one eigenvalue is
+    not zero, and no entry of A^p is larger than its power / d."""
     if given.device.type != "cpu":
         return attempts[0]
     sizes = tuple(given.shape[-2:])
@@ -81,7 +81,7 @@ def _blind(given: Tensor, p: float, attempts: list[_Attempt]) -> _Attempt:
 def _climb(
     given: Tensor, p: float, attempts: list[_Attempt], live: Callable[[Tensor], Tensor]
 ) -> Decomposition:
-    """By the first attempt, and the images for which that is not accurate by the others."""
+    """Decompose by the first attempt, and images for which it is not accurate by the others."""
     attempt, *others = attempts
     last = not others and tensors.is_plain(given)
     found = _solved(attempt, given.to(attempt.dtype), last=last)
@@ -92,7 +92,7 @@ def _climb(
         )
     enough = _is_enough(attempt, found, None, p, given)
     if not bool(enough.all()):
-        # Few features have rows or channels of zeros to be counted.
+        # Counted only now: few features have rows or channels of zeros.
         rank = live(given)
         kept = torch.where(enough.unsqueeze(-1), found.kept, _within(found, rank).kept)
         found = found._replace(kept=kept)
@@ -107,7 +107,7 @@ def _climb(
 
 
 def _solved(attempt: _Attempt, given: Tensor, *, last: bool) -> Decomposition:
-    """NaN for images that the solver gives up on, which must not be the last attempt."""
+    """Solve; images on which the solver fails become NaN, or an error in the last attempt."""
     try:
         return attempt.solve(given)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ def _solved(attempt: _Attempt, given: Tensor, *, last: bool) -> Decomposition:
 def _is_enough(
     attempt: _Attempt, found: Decomposition, rank: Tensor | None, p: float, given: Tensor
 ) -> Tensor:
-    """Whether A^p is accurate enough, of each image."""
+    """Whether A^p is accurate enough, for each image."""
     sizes, values = tuple(given.shape[-2:]), _natural(attempt.solver, found.values)
     largest = values.amax(dim=-1)
     smallest = values.amin(dim=-1) if rank is None else _ranked(values, rank)
@@ -142,7 +142,7 @@ def _is_enough(
     if not bool(enough.all()):
         diagonal = (found.vectors.square() @ powered.unsqueeze(-1)).squeeze(-1)
         enough = enough | (error <= ACCURACY * diagonal.amax(dim=-1))
-    # MKL's float32 solver gives NaN for some matrices with rows of zeros, without a word.
+    # MKL's float32 solver silently gives NaN for some matrices with rows of zeros.
     return (enough | (largest == 0)) & found.vectors.sum(dim=(-2, -1)).isfinite()
 
 
@@ -154,19 +154,19 @@ def _ranked(values: Tensor, rank: Tensor) -> Tensor:
 
 
 def _within(found: Decomposition, rank: Tensor) -> Decomposition:
-    """At most ``rank`` values are kept."""
+    """Keep at most ``rank`` values."""
     beyond = found.values < _ranked(found.values, rank).unsqueeze(-1)
     return found._replace(kept=found.kept & ~beyond)
 
 
 def _live(X: Tensor) -> Tensor:
-    """The largest rank that an image with rows and channels of zeros can have, ``(images,)``."""
+    """The maximum rank of each image, given its rows and channels of zeros, ``(images,)``."""
     rows, channels = (X.ne(0).any(dim=axis).sum(dim=-1) for axis in (-1, -2))
     return torch.minimum(rows, channels)
 
 
 def _natural(solver: Solver, values: Tensor) -> Tensor:
-    """What the solver computes: eigenvalues, or their roots."""
+    """The values that the solver computes: eigenvalues, or their roots."""
     return values if solver.exponent == 1 else values.sqrt()
 
 
@@ -176,7 +176,7 @@ def _by_eigh(X: Tensor) -> Decomposition:
 
 
 def _of_matrix(A: Tensor, sizes: tuple[int, ...] | None = None) -> Decomposition:
-    """Of which at most ``min(sizes)`` eigenvalues are not zero."""
+    """Eigenvectors of A, of which at most ``min(sizes)`` eigenvalues are not zero."""
     sizes = sizes or tuple(A.shape[-2:])
     values, vectors = _eigh(A)
     values, vectors = values[..., -min(sizes) :], vectors[..., -min(sizes) :]
@@ -212,19 +212,19 @@ ROUTES = tuple(_BY_ROUTE)
 
 
 def _eigh(A: Tensor) -> tuple[Tensor, Tensor]:
-    """NaN in is NaN out: LAPACK refuses NaN and infinities, and with them the whole batch."""
+    """NaN for matrices that are not finite: LAPACK would reject the whole batch because of them."""
     finite = _is_finite(A)
     values, vectors = torch.linalg.eigh(torch.where(finite, A, 0.0))
     return torch.where(finite.squeeze(-1), values, torch.nan), vectors
 
 
 def _is_finite(matrices: Tensor) -> Tensor:
-    """Of each as a whole, ``(..., 1, 1)``: a NaN or an infinity makes the sum not finite."""
+    """Whether each matrix is finite, ``(..., 1, 1)``: otherwise the sum is not finite."""
     return matrices.detach().abs().sum(dim=(-2, -1), keepdim=True).isfinite()
 
 
 def _is_kept(values: Tensor, sizes: tuple[int, ...], solver: Solver) -> Tensor:
-    """Those that can be told from zero: kept, a rounding error of eps would enter A^p as eps^p."""
+    """Values distinguishable from zero; a kept rounding error of eps would enter A^p as eps^p."""
     units = accuracy.cut(solver, sizes, values.dtype is torch.float32)
     largest = values.amax(dim=-1, keepdim=True)
     # Not ``>``: NaN is kept, and makes the result NaN.
@@ -232,5 +232,5 @@ def _is_kept(values: Tensor, sizes: tuple[int, ...], solver: Solver) -> Tensor:
 
 
 def powers(values: Tensor, kept: Tensor, exponent: float) -> Tensor:
-    """``values ** exponent`` of those kept, 0 for the others."""
+    """``values ** exponent`` for the kept values, 0 for the others."""
     return torch.where(kept, torch.where(kept, values, 1.0) ** exponent, 0.0)

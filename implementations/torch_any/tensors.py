@@ -1,7 +1,7 @@
-"""What every torch kernel needs: working dtype, images, range, symmetric products.
+"""Helpers for all torch kernels: working dtype, images, range, symmetric products.
 
-Nothing here or in the kernels reads a value back: shapes decide everything, and ``torch.compile``
-sees one graph. A GPU waits for the host only inside torch's own eigh and svd.
+Neither they nor the kernels read values back on a GPU or in a graph: shapes decide everything, and
+``torch.compile`` sees one graph. A GPU waits for the host only inside torch's own eigh and svd.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 HALF = tuple(getattr(torch, dtype) for dtype in DTYPES if dtype.is_half)
 NOT_IN_NUMPY = tuple(getattr(torch, dtype) for dtype in DTYPES if not dtype.in_numpy)
 
-# Rows of a symmetric product that are made at once, each up to the diagonal: half the work of a
-# general product, less the cost of mirroring it.
+# Rows of a symmetric product computed at once, up to the diagonal: half the work of a general
+# product, plus the cost of mirroring.
 _ROWS_IN_BATCH, _ROWS_ALONE = 128, 256
 
-# Images that a processor works on at once may need this much for their kernels.
+# Maximum memory for the kernels of the images that a CPU processes at once.
 _WORK_BYTES = 24 * 2**20
 
-# Exponents of the powers of two that images are scaled by; beyond them a factor would overflow.
+# Maximum exponents of the powers of two that scale images; larger factors would overflow.
 _LARGEST_EXPONENT = {torch.float32: 120, torch.float64: 1000}
 
 
 def without_autocast(device: str) -> AbstractContextManager[Any]:
-    """Autocast would turn products to half precision; a device that only has shapes has none."""
+    """Disable autocast, which would compute products in half precision; a meta device has none."""
     if not torch.amp.is_autocast_available(device):
         return nullcontext()
     return torch.autocast(device, enabled=False)
 
 
 def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, without autocast."""
+    """Make a function run without autocast."""
 
     @wraps(function)
     def called(*arguments: Any, **options: Any) -> Any:
@@ -52,7 +52,7 @@ def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def working(X: Tensor) -> Tensor:
-    """Half precision is worked in float32, which holds it exactly."""
+    """X in the dtype to compute in: half precision becomes float32, exactly."""
     return X.float() if X.dtype in HALF else X
 
 
@@ -64,7 +64,7 @@ def as_images(X: Tensor) -> Tensor:
 def range_factor(images: Tensor) -> Tensor:
     """The power of two, ``(images, 1, 1)``, that brings each image's largest value to about 1.
 
-    A constant to autograd: results do not depend on it, once it is put back.
+    It is a constant for autograd: results do not depend on it once the scaling is undone.
     """
     images = images.detach()
     limit = _LARGEST_EXPONENT[images.dtype]
@@ -88,8 +88,8 @@ def weighted_moment(images: Tensor, a: Tensor | None) -> Tensor:
 def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right`` of images, known to be symmetric.
 
-    On a processor the lower blocks are made and mirrored. A GPU has no use for that, nor has a
-    compiler, which cannot follow writes into parts of a matrix.
+    A CPU computes the lower blocks and mirrors them. A GPU gains nothing from that, and a compiler
+    cannot follow writes into parts of a matrix.
     """
     images, size = left.shape[:2]
     if size <= _ROWS_IN_BATCH or not in_place_on_cpu(left):
@@ -102,27 +102,27 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
         if images == 1:
             torch.mm(block[0], others[0], out=result[0, start:stop, :stop])
         else:
-            # All images at once: each thread then works on images of its own. There `out` would
-            # be slower: torch multiplies images with gaps between their rows one by one.
+            # All images at once, so that each thread works on its own images. Here `out` would be
+            # slower: torch multiplies images with gaps between their rows one by one.
             result[:, start:stop, :stop] = block @ others
         result[:, :start, start:stop] = result[:, start:stop, :start].mT
     return result
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory from NumPy, which asks the system for large pages: of 134 MB, the result of 8 ResNet
-    images, torch's own takes 36 ms to be touched for the first time, this 9."""
+    """Memory from NumPy, which requests large pages: the first access to 134 MB, the result of 8
+    ResNet images, takes 9 ms instead of 36 ms with torch's own."""
     return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
 
 
 def in_place_on_cpu(X: Tensor) -> bool:
-    """Whether parts of tensors may be written to: eagerly, and where that is faster."""
+    """Whether writing into parts of tensors is allowed (eager mode) and faster (on a CPU)."""
     return X.device.type == "cpu" and is_plain(X)
 
 
 def is_plain(X: Tensor) -> bool:
-    """Neither a tensor that a compiler or ``torch.jit.trace`` looks at, nor one that only has a
-    shape, nor one that vmap or grad has wrapped."""
+    """Whether X is an ordinary tensor: not seen by a compiler or ``torch.jit.trace``, not without
+    values (meta), and not wrapped by vmap or grad."""
     if torch.compiler.is_compiling() or type(X) is not Tensor:
         return False
     if X.is_meta or torch.jit.is_tracing():  # type: ignore[attr-defined]
@@ -131,7 +131,7 @@ def is_plain(X: Tensor) -> bool:
 
 
 def chunks(X: Tensor, bytes_per_image: int) -> tuple[Tensor, ...]:
-    """Images to be worked on together: all of them on a GPU, few on a processor."""
+    """Split images into groups to process together: all of them on a GPU, few on a CPU."""
     if X.shape[0] < 2 or not in_place_on_cpu(X):
         return (X,)
     return torch.split(X, max(1, _WORK_BYTES // bytes_per_image))

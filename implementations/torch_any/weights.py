@@ -1,4 +1,4 @@
-"""Gamma-democratic weights on tensors; ``demopool.reference.weights`` has the mathematics."""
+"""Gamma-democratic weights on tensors; see ``demopool.reference.weights``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def matrix_free(X: Tensor, *, gamma: float, tau: float, iterations: int, order: 
 
 
 def implicit(X: Tensor, *, gamma: float, tau: float, iterations: int, route: str) -> Tensor:
-    """Second-order weights whose gradient is that of the fixed point, whatever T was."""
+    """Second-order weights with the gradient of the fixed point, for any number of iterations."""
     return _weights(X, gamma, tau, iterations, 2, route, "implicit")
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file per command, all thin over functions that return values."""
+"""The command line: one file per command, each a thin layer over functions that return values."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ def cli(context: click.Context) -> None:
     """Which implementation of second-order pooling should run on this hardware?
 
     \b
-    demopool choose           measure, decide, explain: the fastest for a job
-    demopool explain --n 196  what auto would take here, and why
+    demopool choose           measure, find the fastest for a job, explain why
+    demopool explain --n 196  which backend auto would use here, and why
     demopool profile          what this machine has learnt; --reset forgets it
-    demopool backends         what can run here, and how to get the rest
-    demopool check            is every implementation right? by the reference
+    demopool backends         what can run here, and how to install the rest
+    demopool check            compare all implementations with the reference
     demopool check numpy:cpu --operation weights --worst
-    demopool history          what asv measured over commits; what got worse
-    demopool report           everything that was measured, as one page
-    demopool ptx kernels.cu   a CUDA kernel without a GPU: run, checked, counted
+    demopool history          asv's measurements over commits, and regressions
+    demopool report           all measurements on one page
+    demopool ptx kernels.cu   run, check and count a CUDA kernel without a GPU
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
-    payload. Exit codes: 0 fine, 1 something is wrong or a named backend is absent, 2 bad use.
+    payload. Exit codes: 0 success, 1 something is wrong or a named backend is absent, 2 invalid
+    usage.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -61,7 +62,7 @@ cli.add_command(report)
 
 
 def main() -> None:
-    """Run, and turn what is raised on purpose into one sentence and an exit code."""
+    """Run, and turn expected exceptions into one sentence and an exit code."""
     prepare()
     try:
         code = _run()
@@ -75,7 +76,7 @@ def main() -> None:
     except DemopoolError as problem:
         _fail(str(problem), EXIT_WRONG)
     except BrokenPipeError:
-        # The reader of our output went away, as `head` does: not an error of ours.
+        # The reader of our output has closed it, as `head` does; that is not an error.
         silence()
         sys.exit(0)
     except OSError as problem:
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def _run() -> Any:
-    """As click's own ``main`` does, which makes a failure of a reader that went away."""
+    """Run as click's own ``main`` does, which however treats a closed pipe as a failure."""
     if "_DEMOPOOL_COMPLETE" in os.environ:
         return cli.main(prog_name="demopool")
     try:
@@ -99,7 +100,7 @@ def _about(problem: OSError) -> str:
     if problem.filename is not None:
         return f"{problem.filename} cannot be read or written: {why}."
     if isinstance(problem, FileNotFoundError):
-        return "the working directory does not exist any more."
+        return "the working directory no longer exists."
     return f"the output cannot be written: {why}."
 
 

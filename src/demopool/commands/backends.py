@@ -19,17 +19,17 @@ SCHEMA = 1
 
 @click.command()
 @json_option
-@click.option("--matrix", is_flag=True, help="The support matrix instead, as Markdown.")
+@click.option("--matrix", is_flag=True, help="Show the support matrix instead, as Markdown.")
 @click.option(
     "--write",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Put the support matrix into this file, between its two marker lines.",
+    help="Insert the support matrix into this file, between its two marker lines.",
 )
 def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
-    """List all backends: usable here or not, why, and how to install what is missing.
+    """List all backends: usable here or why not, and how to install what is missing.
 
-    Asking is cheap: no library is imported and no GPU is touched.
+    This is cheap: no library is imported and no GPU is used.
     """
     if file is not None:
         if not matrix:
@@ -44,15 +44,15 @@ def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
 
 
 def _show() -> None:
-    table = Table(box=SIMPLE, show_edge=False)  # `head -1` shows the heading
+    table = Table(box=SIMPLE, show_edge=False)  # so that `head -1` shows the heading
     for heading in ("backend", "state", "device, or why not"):
         table.add_column(heading, no_wrap=heading == "backend")
     for row in list_backends():
         versions = [f"{name} {version}" for name, version in row["versions"].items()]
-        told = ", ".join([row["device"] or row["reason"] or "", *versions])
+        details = ", ".join([row["device"] or row["reason"] or "", *versions])
         if row["install"]:
-            told += f"\n{row['install']}"
-        table.add_row(row["backend"], row["state"], told)
+            details += f"\n{row['install']}"
+        table.add_row(row["backend"], row["state"], details)
     console().print(table)
 
 

@@ -39,7 +39,7 @@ SCHEMA = 1
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Threads for BLAS. More than one wait for each other on a busy machine.",
+    help="Threads for BLAS. On a busy machine, several threads wait for each other.",
 )
 @click.option("--worst", is_flag=True, help="Show the worst example and how to run it in Python.")
 @json_option
@@ -57,19 +57,18 @@ def check(
     as_json: bool,
     output: Path | None,
 ) -> int:
-    """Judge every operation and route against the float64 reference.
+    """Compare every operation and route with the float64 reference.
 
-    Without BACKEND: everything usable on this machine, but for GPU code executed on the CPU
-    (cupy:ptx, numba:ptx), which takes minutes and is named when it is wanted. Each cell shows the
-    worst error beside the tolerance it was allowed; both are relative to the result, and the
-    tolerance is derived from dtype, sizes and exponent. Exit code 1 if anything is wrong, or a
-    named backend is absent.
+    Without BACKEND, check all backends usable on this machine except GPU code executed on the CPU
+    (cupy:ptx, numba:ptx), which takes minutes and must be named. Each cell shows the worst error
+    and its tolerance. Both are relative to the result; the tolerance is derived from dtype, sizes
+    and exponent. The exit code is 1 if anything is wrong or a named backend is absent.
 
     \b
     demopool check                            this machine
     demopool check numpy:cpu --quick          one backend, half a minute
     demopool check cupy:ptx numba:ptx         GPU kernels, from their PTX
-    demopool check cupy:cuda --output f.json  to send along when it is wrong
+    demopool check cupy:cuda --output f.json  to attach to a bug report
     demopool check --operation power --worst  the worst case, to run again
     """
     check_writable(output)
@@ -80,7 +79,7 @@ def check(
     bad = failed(cells)
     if as_json or output:
         rows = [cell.as_row() for cell in cells]
-        # With what a report of something wrong needs: devices, driver and versions.
+        # Includes what a bug report needs: devices, driver and versions.
         emit(envelope(SCHEMA, {"rows": rows, "backends": listed(), "gpus": gpus()}), output)
     else:
         screen = console()
@@ -96,7 +95,7 @@ def check(
 
 
 def _show(cells: Sequence[Cell], screen: Console) -> None:
-    """One backend: a line per operation, route and order; a column per dtype."""
+    """Show one backend: a line per operation, route and order, a column per dtype."""
     dtypes = [dtype for dtype in DTYPES if any(cell.dtype == dtype for cell in cells)]
     table = Table(
         title=f"{cells[0].backend}: worst error / tolerance",
@@ -117,7 +116,7 @@ def _show(cells: Sequence[Cell], screen: Console) -> None:
     screen.print(table)
     absent = Counter(cell.reason for cell in cells if cell.dtype is None)
     for reason, count in absent.items():
-        screen.print(f"{count} routes are not there: {reason}.")
+        screen.print(f"{count} routes are not available: {reason}.")
 
 
 def _cell(cell: Cell) -> str:
@@ -128,7 +127,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _show_worst(cells: Sequence[Cell], screen: Console) -> None:
-    """The cell that used most of its tolerance, or that failed without a figure."""
+    """Show the cell that used most of its tolerance, and how to run it again."""
     cell = max(
         cells,
         key=lambda c: c.worst_error / c.tolerance if c.worst_error and c.tolerance else 0.0,

@@ -1,4 +1,4 @@
-"""What all commands share: the JSON envelope, the console, progress and files."""
+"""Output of all commands: the JSON envelope, the console, progress and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..common.program import __version__
 from ..errors import InvalidInput
 from ..machine.fingerprint import machine
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One strict JSON object.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one strict JSON object.")
 
 
 def envelope(schema: int, payload: dict[str, Any]) -> str:
@@ -29,13 +29,13 @@ def envelope(schema: int, payload: dict[str, Any]) -> str:
 
 
 def check_writable(output: Path | None) -> None:
-    """Before the work, not after it."""
+    """Reject a file in a missing folder before the work instead of after it."""
     if output is not None and not output.resolve().parent.is_dir():
         raise InvalidInput(f"{output} cannot be written: there is no such folder.")
 
 
 def emit(text: str, output: Path | None = None) -> None:
-    """To standard output, or whole into a file."""
+    """Write text to standard output, or atomically to a file."""
     if output is None:
         click.echo(text)
     else:
@@ -43,24 +43,24 @@ def emit(text: str, output: Path | None = None) -> None:
 
 
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but for tab and new line; ESC is one
-    "\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # lines and directions of text
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters such as ESC, except tab and new line
+    "\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # line separators and changes of text direction
 )
 
 
 def printable(text: str) -> str:
-    """Without what would command a terminal: escapes, other controls, changes of direction.
+    """Replace what would control a terminal: escapes, other controls, changes of direction.
 
-    Names in files of results and names of files may hold them, and may be a stranger's.
+    Names of files, and names in results files, may contain them and may be untrusted.
     """
     return _UNPRINTABLE.sub("?", text)
 
 
 class _Screen(Console):
-    """All that is shown leaves through here, so nothing unprintable does."""
+    """A console that makes all its output printable."""
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the program with an error."""
+        """Raise it, where Rich would end the program with an error."""
         raise BrokenPipeError
 
     def render(
@@ -74,16 +74,16 @@ class _Screen(Console):
 
 
 def console(stderr: bool = False) -> Console:
-    """Standard output; rich leaves out colour and drawing where they cannot be shown.
+    """A console on standard output or error; Rich omits colours where there is no terminal.
 
-    No markup: square brackets are part of pip's extras and of error messages.
+    Markup is off, because pip's extras and error messages contain square brackets.
     """
     return _Screen(stderr=stderr, highlight=False, markup=False)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on standard error, gone when done; nothing where there is no terminal."""
+    """A progress bar on standard error, removed at the end; none without a terminal."""
     errors = console(stderr=True)
     bar = Progress(
         TextColumn(title),

@@ -1,4 +1,4 @@
-"""``demopool ptx``: a CUDA kernel without a GPU. Assembled, executed, checked, counted."""
+"""``demopool ptx``: assemble, execute, check and count a CUDA kernel without a GPU."""
 
 from __future__ import annotations
 
@@ -34,36 +34,42 @@ _ARGUMENT = re.compile(r"(?P<type>[iuf]\d+)(?:\[(?P<shape>[\d,\s]+)\])?(?:=(?P<v
     "archs",
     multiple=True,
     type=click.Choice(ptx.ARCHITECTURES),
-    help="Can be repeated.  [default: all, to run: sm_80]",
+    help="Architecture; can be repeated.  [default: all; with --kernel: sm_80]",
 )
 @click.option(
     "--instance",
     "instances",
     multiple=True,
     metavar="NAME<TYPE>",
-    help="A template to instantiate, can be repeated: 'gram<float>'.",
+    help="Template instance to compile, such as 'gram<float>'; can be repeated.",
 )
-@click.option("--kernel", metavar="NAME", help="Run this one; needs --grid, --block and --arg.")
-@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks.")
-@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block.  [default: 256]")
+@click.option(
+    "--kernel", metavar="NAME", help="Run this kernel; requires --grid, --block and --arg."
+)
+@click.option("--grid", metavar="X[,Y[,Z]]", help="Number of blocks.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads per block.  [default: 256]")
 @click.option(
     "--arg",
     "args",
     multiple=True,
     metavar="SPEC",
-    help="In order: f32[64,32] (seeded random numbers), f32[64]=zeros, f32[64]=empty "
-    "(reading it is a fault), i32=64, f32=0.5, @features.npy.",
+    help="The kernel's arguments, in order: f32[64,32] (seeded random numbers), f32[64]=zeros, "
+    "f32[64]=empty (reading it is a fault), i32=64, f32=0.5, @features.npy.",
 )
-@click.option("--shared", type=click.IntRange(0), default=0, help="Dynamic shared memory, bytes.")
-@click.option("--corners", is_flag=True, help="Only first, middle and last blocks of the grid.")
+@click.option("--shared", type=click.IntRange(0), default=0, help="Dynamic shared memory in bytes.")
+@click.option(
+    "--corners", is_flag=True, help="Run only the first, middle and last blocks of the grid."
+)
 @click.option(
     "--save",
     "saved",
     multiple=True,
     metavar="ARG=FILE.npy",
-    help="Keep an array argument, numbered from 0, as it is afterwards.",
+    help="Save an array argument, numbered from 0, after the launch.",
 )
-@click.option("--counts", is_flag=True, help="What it did, and the least time on some devices.")
+@click.option(
+    "--counts", is_flag=True, help="Show the counted work and the minimum time on some devices."
+)
 @json_option
 def ptx_command(
     source: Path,
@@ -79,14 +85,14 @@ def ptx_command(
     counts: bool,
     as_json: bool,
 ) -> int:
-    """Compile CUDA C (or take PTX) without a GPU; say what it needs, or run it and check it.
+    """Compile CUDA C (or read PTX) without a GPU; show its resources, or run and check it.
 
-    Without --kernel: registers, shared memory, spills and occupancy of every kernel, for every
-    architecture. With --kernel: its PTX is executed on the CPU, block by block. What a GPU would
-    pass over in silence is an error that names the line, the block, the thread and the address:
-    accesses out of bounds or misaligned, reads of what nobody wrote, races, divergent barriers,
-    shuffles that miss a lane. Nothing here says how fast it is on a GPU; counts say what it asks of
-    one.
+    Without --kernel, show registers, shared memory, spills and occupancy of every kernel, for every
+    architecture. With --kernel, execute its PTX on the CPU, block by block. Faults that a GPU would
+    silently ignore are errors that name the line, the block, the thread and the address: accesses
+    out of bounds or misaligned, reads of uninitialised memory, races, divergent barriers, shuffles
+    with a missing lane. The counts show the work that a kernel requires of a GPU; they do not
+    predict its time.
 
     \b
     demopool ptx kernels.cu
@@ -96,7 +102,7 @@ def ptx_command(
     """
     if kernel is None:
         if args or grid or saved or counts:
-            raise click.UsageError("--kernel names what to run; without it nothing is run.")
+            raise click.UsageError("--kernel names what to run; without it, nothing runs.")
         return _assembled(source, archs or ptx.ARCHITECTURES, instances, block, shared, as_json)
     if grid is None or block is None:
         raise click.UsageError("a launch needs --grid and --block.")
@@ -132,7 +138,7 @@ def _module(source: Path, arch: str, instances: tuple[str, ...]) -> ptx.Module:
     return ptx.compile(source, arch, names=instances)
 
 
-# --- what the assembler says ---
+# --- resources ---
 
 
 def _assembled(
@@ -183,7 +189,7 @@ def _assembled(
     return 0
 
 
-# --- what was run ---
+# --- results of a launch ---
 
 
 def _show(kernel: str, module: ptx.Module, found: ptx.Counts, with_counts: bool) -> None:
@@ -211,13 +217,13 @@ def _show(kernel: str, module: ptx.Module, found: ptx.Counts, with_counts: bool)
             f"in {traffic.sectors:,} sectors",
             soft_wrap=True,
         )
-    screen.print("No launch that does this can take less, by the data sheet:")
+    screen.print("Minimum time for this work, from data sheets:")
     for device in ptx.DEVICES:
         least = ptx.bound(found, device)
         screen.print(f"  {device.name:10} {readable(least.seconds, 'time'):>8}  {least.limited_by}")
 
 
-# --- what is given ---
+# --- options ---
 
 
 def _sizes(text: str, option: str) -> tuple[int, ...]:
@@ -244,7 +250,7 @@ def _argument(text: str, number: int) -> Any:
     if match["value"] == "zeros":
         return ptx.reserve(shape, dtype)
     if match["value"] is not None:
-        raise InvalidInput(f"an array is =zeros, =empty or random; got {text!r}.")
+        raise InvalidInput(f"an array must be =zeros, =empty or random; got {text!r}.")
     rng = np.random.default_rng(number)
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)

@@ -1,4 +1,4 @@
-"""Standard streams and signals as a command may find them: closed, full, a pipe nobody reads."""
+"""Handle standard streams that are closed, full, or a pipe without a reader; and signals."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 def prepare() -> None:
-    """Before anything is read or written."""
-    _fill_the_closed()
+    """Prepare streams and signals, before anything is read or written."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal cannot show is no reason to fail.
+        # A name that the terminal cannot show must not be an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # A bar of progress hides the cursor. Without a terminal there is none, and a signal ends us at
-    # once, also within a long call of a library, where Python's own handlers wait.
+    # A progress bar hides the cursor. Without a terminal there is no bar, and without a handler the
+    # signal ends us at once, even within a long library call, where Python's handlers would wait.
     if sys.stderr.isatty():
         signal.signal(signal.SIGTERM, _end)
 
 
 def silence() -> None:
-    """What cannot be written any more goes nowhere: Python's last flush must not complain."""
+    """Discard output that can no longer be written, so that Python's final flush does not fail."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -34,13 +34,14 @@ def silence() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _fill_the_closed() -> None:
-    """The number of a closed stream (``>&-``) goes to the next file opened, and all output too."""
+def _replace_closed_streams() -> None:
+    """Open closed streams (``>&-``) on the null device: otherwise the next file that is opened
+    would get their number, and all their output."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The system gives the lowest free number, which is this one.
+            # The system assigns the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
@@ -49,7 +50,7 @@ def _fill_the_closed() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """By the signal itself, as without a handler, but with the cursor back."""
+    """Restore the cursor, then die from the signal as if there were no handler."""
     with suppress(OSError):
         os.write(2, _SHOW_CURSOR)
     signal.signal(number, signal.SIG_DFL)

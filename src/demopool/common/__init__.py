@@ -1,1 +1,1 @@
-"""What every package may use: files that are never half written, the cache folder, units."""
+"""Helpers for every package: files that are never half written, the cache folder, units."""

@@ -1,4 +1,4 @@
-"""Writing files whole, by one process at a time; reading files that may be a stranger's."""
+"""Write files atomically, by one process at a time; read files that may be untrusted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import InvalidInput
 
 LARGEST = 128_000_000
-"""Bytes of a file of results; a million cells of asv's take less."""
+"""Maximum bytes of a results file; a million asv cells take less."""
 
 UNREADABLE = (
     ValueError,
@@ -24,13 +24,13 @@ UNREADABLE = (
     RecursionError,
     MemoryError,
 )
-"""What nonsense in a file can raise, its nesting and the length of its numbers included."""
+"""Errors that malformed content can raise, including deep nesting and very long numbers."""
 
 
 def read_text(path: Path) -> str:
-    """A regular file of UTF-8 of at most ``LARGEST`` bytes; anything else is a sentence.
+    """Read a regular UTF-8 file of at most ``LARGEST`` bytes; otherwise raise ``InvalidInput``.
 
-    Opened without waiting: a fifo has no end, and nobody may ever write into it.
+    Opened without blocking: a fifo has no end, and it may never get a writer.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
         raise InvalidInput(f"{path} cannot be read: it is not a regular file.")
     with os.fdopen(handle, "rb") as file:
         try:
-            # One more than allowed: what the size says need not be what comes.
+            # Read one byte more than allowed: the stated size may be wrong.
             content = file.read(LARGEST + 1)
         except OSError as problem:
             raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
@@ -51,16 +51,16 @@ def read_text(path: Path) -> str:
 
 
 LOCK_SECONDS = 10.0
-"""Nobody holds a lock for longer than it takes to write a small file, unless something hangs."""
+"""Longer than any lock is held, which is the time to write a small file, unless a process hangs."""
 
 
 @contextmanager
 def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Keep other processes that ask for the same from changing a file meanwhile.
+    """Lock a file against other processes that lock it too.
 
     The lock is a file beside it, ``NAME.lock``, which stays: the system releases it when a process
-    ends, however that happens. After ``seconds``, and where the system or the file system has no
-    locks, the work is done without one.
+    ends, for whatever reason. After ``seconds``, and where the system or the file system has no
+    locks, the block runs without one.
     """
     try:
         import fcntl
@@ -85,14 +85,15 @@ def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Text as UTF-8, whole or not at all."""
+    """Write text as UTF-8, completely or not at all."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write beside, then rename: an interrupted write leaves the old file, or none.
+    """Write beside it, then rename: an interrupted write leaves the old file, or none.
 
-    A link stays a link, a file keeps its mode, and what is not a file (a pipe) is written to.
+    A link stays a link, a file keeps its mode, and a path that is not a file (a pipe) is written
+    to directly.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -119,7 +120,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _new_file_mode() -> int:
-    """What an ordinary open() would give; the mask can only be read by setting it."""
+    """The mode that open() would give a new file; the umask can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return 0o666 & ~mask

@@ -1,4 +1,4 @@
-"""Where demopool keeps what it has measured: the user's cache directory."""
+"""Where demopool stores its measurements: the user's cache directory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from platformdirs import user_cache_path
 VARIABLE = "DEMOPOOL_CACHE_DIR"
 
 
-# What the system's answer depends on; asking for it takes as long as describing a small image.
-_SURROUNDINGS = (VARIABLE, "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA")
+# The folder depends on these variables only. It is cached by their values, because finding it takes
+# as long as describing a small image.
+_VARIABLES = (VARIABLE, "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA")
 
 
 def cache_folder() -> Path:
-    """DEMOPOOL_CACHE_DIR if that is set, else the place the system has for caches."""
-    return _folder(*map(os.environ.get, _SURROUNDINGS))
+    """DEMOPOOL_CACHE_DIR if it is set, else the system's folder for caches."""
+    return _folder(*map(os.environ.get, _VARIABLES))
 
 
 @lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""What the program says of itself: its version, and the exit codes of its commands."""
+"""The version of the program and the exit codes of its commands."""
 
 from importlib.metadata import version
 

@@ -1,8 +1,8 @@
-"""Values with the unit that suits them, for tables and sentences."""
+"""Format values with a suitable unit, for tables and sentences."""
 
 from __future__ import annotations
 
-# The least time shown in a unit, the seconds of one, its name.
+# Minimum value in seconds to use a unit, its size in seconds, its name.
 _TIMES = ((3600.0, 3600.0, "h"), (1000.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
 
 AXES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
@@ -20,7 +20,7 @@ def readable(value: float | None, quantity: str) -> str:
         return f"{value * 1e6:.3g} us"
     if quantity == "memory":
         for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-            # What would be rounded to 1000 of a unit is 1 of the next.
+            # A value that rounds to 1000 of a unit is 1 of the next.
             if value >= 0.9995 * size:
                 return f"{_digits(value / size)} {unit}"
         return f"{value:.0f} B"
@@ -28,5 +28,5 @@ def readable(value: float | None, quantity: str) -> str:
 
 
 def _digits(value: float) -> str:
-    """No power of ten, however many there are of the largest unit."""
+    """About three digits, and no exponent even for large values of the largest unit."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

@@ -1,1 +1,1 @@
-"""What this machine is: processor, memory, GPUs, libraries; the key of it all."""
+"""A description of this machine: processor, memory, GPUs, libraries, and a key of all of them."""

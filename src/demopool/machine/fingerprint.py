@@ -1,6 +1,6 @@
-"""What machine this is and what runs on it, in plain values for JSON.
+"""The hardware and software of this machine, as plain values for JSON.
 
-Nothing names the user, the host or a path, and what a system does not tell is None.
+Nothing names the user, the host or a path. Values that the system does not provide are None.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from . import system
 from .gpu import gpus
 
 BUSY = 0.15
-"""Share of the cores that others may use before a measurement is in doubt."""
+"""Maximum share of the cores used by other processes before a measurement is in doubt."""
 
 _PLUGINS = "demopool.backends"
 _DISTRIBUTIONS = (
     *("demopool", "numpy", "scipy", "numba", "numba-cuda", "torch"),
     *("cupy", *(f"cupy-cuda{major}x" for major in range(11, 20))),
-    # What CuPy computes with, where it comes from pip. Torch pins its own.
+    # The libraries that CuPy uses if they come from pip. Torch pins its own.
     *("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cusolver", "nvidia-cusolver-cu12"),
 )
 _VARIABLES = (
@@ -42,7 +42,7 @@ _BLAS_OWNERS = ("numpy", "scipy", None)
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, GPUs and system; cheap, it goes into every JSON output."""
+    """Processor, cores, memory, GPUs and system: cheap, because it is part of every JSON output."""
     return {
         "processor": system.processor(),
         "cores": system.usable_cores(),
@@ -57,10 +57,10 @@ def machine() -> dict[str, Any]:
 def fingerprint() -> dict[str, Any]:
     """Everything about hardware and software that a measured time may depend on.
 
-    NumPy and SciPy are imported, so that their BLAS is seen; no other library is. The threads of
-    BLAS are those of this process at this moment.
+    Only NumPy and SciPy are imported, so that their BLAS is found. The BLAS thread counts are those
+    of this process at this moment.
     """
-    load = system.load_average()  # before the work below adds to it
+    load = system.load_average()  # before the work below increases it
     return {
         "cpu": system.cpu(),
         "frequency": system.frequency(),
@@ -77,15 +77,15 @@ def fingerprint() -> dict[str, Any]:
 
 
 def key(found: dict[str, Any]) -> str:
-    """Equal where hardware and software are the same, so that times measured there still hold.
+    """A key that is equal for equal hardware and software, where measured times remain valid.
 
-    Left out are load, frequencies, governor and power limit, which differ between two runs on one
-    machine; the kernel's release, because it changes with every security update and hardly moves
-    the times of code that only computes, but would make all stored measurements worthless; and
-    demopool's own version, because a sample names the code that it measured. A BLAS that another
-    package brings is left out, because it is seen only where that package happens to be imported.
-    Memory is rounded to GiB, because kernel and driver keep a changing bit of it. Threads are not
-    part of it: they are said beside every measurement, and differ from process to process.
+    It leaves out load, frequencies, governor and power limit, which differ between two runs on one
+    machine; the kernel release, because it changes with every security update and hardly affects
+    code that only computes, but would invalidate all stored measurements; and demopool's own
+    version, because every sample identifies the code that it measured. It leaves out a BLAS that
+    another package brings, because it is visible only if that package happens to be imported.
+    Memory is rounded to GiB, because kernel and driver reserve a varying part of it. Threads are
+    left out because they differ between processes and are recorded with every measurement.
     """
     same = {
         "cpu": {name: found["cpu"][name] for name in _CPU_KEY},
@@ -108,30 +108,34 @@ def key(found: dict[str, Any]) -> str:
 
 
 def noise(found: dict[str, Any], busy: float | None = None) -> list[str]:
-    """Sentences about what may make times on this machine noisy; ``busy`` is a busy_share()."""
+    """Sentences about possible causes of noisy times; ``busy`` comes from ``busy_share()``."""
     cpu, governor, load = found["cpu"], found["frequency"]["governor"], found["load_average"]
     cores = cpu["usable_cores"]
-    told = []
+    warnings = []
     if governor not in (None, "performance"):
-        told.append(f"The frequency governor is {governor}, not performance: the clock will move.")
+        warnings.append(
+            f"The frequency governor is {governor}, not performance: the clock will vary."
+        )
     if load is not None and load[0] > cores / 2:
-        told.append(f"The load was {load[0]:.1f} on {cores} usable cores before the start.")
+        warnings.append(f"The load was {load[0]:.1f} on {cores} usable cores before the start.")
     if busy is not None and busy > BUSY:
-        told.append(f"Others use {busy:.0%} of the cores.")
+        warnings.append(f"Other processes use {busy:.0%} of the cores.")
     if cpu["physical_cores"] is not None and cores < cpu["physical_cores"]:
-        told.append(
+        warnings.append(
             f"Only {cores} of {cpu['physical_cores']} cores may be used here; "
-            "whoever uses the others shares caches and memory."
+            "processes on the other cores share caches and memory."
         )
     if cpu["quota_cores"] is not None and cpu["quota_cores"] < cores:
-        told.append(
+        warnings.append(
             f"A quota allows the time of {cpu['quota_cores']:g} cores and {cores} are usable: "
-            "with more threads than the quota they are stopped again and again."
+            "with more threads than the quota, the system stops them repeatedly."
         )
     models = {gpu["name"] for gpu in found["gpus"]}
     if len(models) > 1 and found["environment"]["CUDA_DEVICE_ORDER"] != "PCI_BUS_ID":
-        told.append("The GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which.")
-    return told
+        warnings.append(
+            "The GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID to make their numbers unambiguous."
+        )
+    return warnings
 
 
 def _blas() -> list[dict[str, Any]]:
@@ -155,7 +159,7 @@ def _blas() -> list[dict[str, Any]]:
 
 
 def _package(file: str) -> str | None:
-    """Whose wheel a library came in; None for the system's or the environment's."""
+    """The package whose wheel contains a library; None for one of the system or environment."""
     parts = Path(file).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts[:-2]:
@@ -164,7 +168,7 @@ def _package(file: str) -> str | None:
 
 
 def _libraries() -> dict[str, str]:
-    """Versions by distribution, of what is installed; nothing is imported."""
+    """Versions of the installed distributions; nothing is imported."""
     found = {}
     for name in _DISTRIBUTIONS:
         with suppress(PackageNotFoundError):

@@ -1,7 +1,7 @@
-"""What NVML, the library behind nvidia-smi, tells about NVIDIA GPUs.
+"""NVIDIA GPUs as seen by NVML, the library behind nvidia-smi.
 
-It creates no CUDA context. It is opened once per process and left open: opening takes long. Without
-a driver or ``pynvml`` the answer is ``[]`` or None, never an exception.
+NVML creates no CUDA context. It is opened once per process and stays open, because opening it is
+slow. Without a driver or ``pynvml`` the result is ``[]`` or None, never an exception.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-# NVML's own numbers, which its binary interface keeps: a sensor, two clocks, and the bits that say
-# why the clock is not at its highest. Only idling and lasting settings harm no measurement.
+# Constants of NVML's stable binary interface: a sensor, two clocks, and the bits for the reasons
+# why the clock is below its maximum. Idling and permanent settings do not harm a measurement.
 _CHIP, _SM, _MEMORY = 0, 1, 2
 _HARMLESS = {0: "idle", 1: "application clocks", 8: "display clocks"}
 _LIMITS = {2: "power cap", 4: "sync boost", 5: "thermal", 9: "board limit", 10: "reliability"}
 _SLOWDOWNS = {3: "hardware slowdown", 6: "hardware thermal", 7: "power brake"}
 _KNOWN = _HARMLESS | _LIMITS | _SLOWDOWNS
 _REASONS = [_KNOWN.get(bit, f"unknown reason {bit}") for bit in range(64)]
-# Clocks move by a step or two of 15 MHz all the time; below this share of the highest it harms.
+# Clocks always vary by a step or two of 15 MHz; below this share of the maximum it does harm.
 _CLOCK_FALL = 0.95
 
 
 def gpus() -> list[dict[str, Any]]:
-    """The GPUs that a CUDA program started now would see, in its order. CUDA puts the fastest
-    first, NVML does not: with different models, set ``CUDA_DEVICE_ORDER=PCI_BUS_ID``."""
+    """The GPUs that a CUDA program started now would see, in the same order. With different models
+    this requires ``CUDA_DEVICE_ORDER=PCI_BUS_ID``: CUDA's default order has the fastest first,
+    NVML's does not."""
     driver, cuda = _ask("nvmlSystemGetDriverVersion"), _ask("nvmlSystemGetCudaDriverVersion")
     found: list[dict[str, Any]] = []
     for handle in _visible():
@@ -48,11 +49,12 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def telemetry(index: int = 0) -> dict[str, Any] | None:
-    """How a GPU of :func:`gpus` fares now. What it does not tell is None; no such GPU is None."""
+    """The current state of a GPU of :func:`gpus`; None if it does not exist. Unknown values are
+    None."""
     handle = dict(enumerate(_visible())).get(index)
     if handle is None:
         return None
-    # Old drivers know only the second name of each pair; CUDA 14 will know only the first.
+    # Old drivers have only the second name of each pair; CUDA 14 will have only the first.
     bits = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     bits = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) if bits is None else bits
     degrees = _ask("nvmlDeviceGetTemperatureV", handle, _CHIP)
@@ -71,8 +73,8 @@ def telemetry(index: int = 0) -> dict[str, Any] | None:
 
 
 class Watch:
-    """Looks at a GPU before and after a block, and when ``look`` is called inside. Enter it warmed
-    up: an idle GPU has a low clock, which is not compared with anything."""
+    """Samples the state of a GPU before and after a block, and whenever ``look`` is called. Enter
+    it warmed up: the low clock of an idle GPU is not compared with anything."""
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
@@ -87,25 +89,26 @@ class Watch:
 
     def look(self) -> None:
         now = telemetry(self.index)
-        if now is not None and now["reasons"] is not None:  # else idle and slow look the same
+        # Without reasons, an idle GPU and a slow one cannot be distinguished.
+        if now is not None and now["reasons"] is not None:
             self.seen.append(now)
 
     def trouble(self) -> str:
-        """What was wrong, in one sentence; empty if nothing was."""
-        told = []
+        """What disturbed the GPU, in one sentence; empty if nothing did."""
+        problems = []
         working = [now["sm_clock_mhz"] for now in self.seen if "idle" not in now["reasons"]]
         clocks = [clock for clock in working if clock is not None] or [0]
         highest, lowest = max(clocks), min(clocks[clocks.index(max(clocks)) :])
         if lowest < _CLOCK_FALL * highest:
-            told.append(f"GPU clock fell from {highest} to {lowest} MHz")
+            problems.append(f"GPU clock fell from {highest} to {lowest} MHz")
         if harmful := _harmful(word for now in self.seen for word in now["reasons"]):
-            told.append(f"throttled: {', '.join(harmful)}")
-        return "; ".join(told)
+            problems.append(f"throttled: {', '.join(harmful)}")
+        return "; ".join(problems)
 
 
 @cache
 def _nvml(process: int) -> Any:
-    """NVML, opened; None if it cannot be. Once per process: a fork cannot use its parent's."""
+    """The opened NVML, or None. Opened once per process: a fork cannot use its parent's."""
     with suppress(Exception):
         nvml = import_module("pynvml")
         nvml.nvmlInit()
@@ -113,8 +116,8 @@ def _nvml(process: int) -> Any:
 
 
 def _ask(function: str, *arguments: Any) -> Any:
-    """NVML's answer, or None. Any exception counts: devices refuse, old versions lack functions,
-    and under WSL some drivers give garbage for text, which pynvml fails to decode."""
+    """NVML's answer, or None after any exception: devices refuse, old versions lack functions, and
+    under WSL some drivers return garbage for text, which pynvml fails to decode."""
     with suppress(Exception):
         answer = getattr(_nvml(os.getpid()), function)(*arguments)
         return answer.decode() if isinstance(answer, bytes) else answer
@@ -125,8 +128,8 @@ def _harmful(reasons: Iterable[str]) -> list[str]:
 
 
 def _visible() -> list[Any]:
-    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order and by CUDA's rules: the
-    list ends at the first entry that names no GPU, and a GPU named twice leaves none at all."""
+    """Handles of the GPUs in CUDA_VISIBLE_DEVICES, in its order and by CUDA's rules: the list ends
+    at the first entry that names no GPU, and if a GPU is named twice no GPU is visible."""
     count = _ask("nvmlDeviceGetCount") or 0
     handles = [_ask("nvmlDeviceGetHandleByIndex", number) for number in range(count)]
     present = [handle for handle in handles if handle is not None]

@@ -1,4 +1,4 @@
-"""What the system tells of processor, caches, memory and load; None for what it does not tell."""
+"""Processor, caches, memory and load as the system reports them; unknown values are None."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def processor() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name as reported by the system."""
     return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:
-    """Cores this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def usual_threads() -> int:
-    """Threads a library takes here if nobody tells it: all usable cores, or what is set for all."""
+    """Threads that a library uses by default: all usable cores, or the number set for all."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:
@@ -40,7 +40,7 @@ def cpu() -> dict[str, Any]:
     info = _cpuinfo()
     siblings = {_text(file) for file in _CPU.glob("cpu[0-9]*/topology/thread_siblings_list")}
     smt, flags = _text(_CPU / "smt/active"), info.get("flags")
-    # Clouds sell many generations under one name; these numbers tell them apart (x86, then ARM).
+    # Clouds sell many generations under one name; these numbers distinguish them (x86, then ARM).
     numbers = ("cpu family", "model", "stepping", "CPU implementer", "CPU variant", "CPU part")
     return {
         "name": processor(),
@@ -56,7 +56,7 @@ def cpu() -> dict[str, Any]:
 
 
 def caches() -> list[dict[str, Any]] | None:
-    """Of the first core."""
+    """The caches of the first core."""
     found = []
     for folder in sorted((_CPU / "cpu0/cache").glob("index*")):
         size, shared = _text(folder / "size"), _text(folder / "shared_cpu_list")
@@ -71,7 +71,7 @@ def caches() -> list[dict[str, Any]] | None:
 
 
 def frequency() -> dict[str, Any]:
-    """Of the first core, now; the turbo is that of all."""
+    """The current frequency of the first core; turbo is a setting of all cores."""
     governed = _CPU / "cpu0/cpufreq"
     current, highest = (_number(governed / f) for f in ("scaling_cur_freq", "cpuinfo_max_freq"))
     no_turbo, boost = _text(_CPU / "intel_pstate/no_turbo"), _text(_CPU / "cpufreq/boost")
@@ -92,7 +92,7 @@ def memory_bytes() -> int | None:
 
 
 def memory_limit() -> int | None:
-    """What a container or a batch system allows, if that is less than there is."""
+    """The memory limit of a container or batch system if it is below the total, else None."""
     files = ("memory.max", "memory.limit_in_bytes")
     limits = [_number(group / file) for group in _groups("memory") for file in files]
     lowest = min((limit for limit in limits if limit is not None), default=None)
@@ -101,7 +101,7 @@ def memory_limit() -> int | None:
 
 
 def quota_cores() -> float | None:
-    """The share of time that a container may compute, in cores: ``docker run --cpus 2``."""
+    """The processor time that a container may use, in cores: ``docker run --cpus 2``."""
     quotas = []
     for group in _groups("cpu"):
         allowed, _, period = (_text(group / "cpu.max") or "").partition(" ")
@@ -113,8 +113,7 @@ def quota_cores() -> float | None:
 
 
 def busy_share(seconds: float = 0.5) -> float | None:
-    """Share of all cores that others use while this process sleeps; None if it cannot be told."""
-
+    """Share of all cores that other processes use while this one sleeps; None if unknown."""
     before = _cpu_ticks()
     time.sleep(seconds)
     after = _cpu_ticks()
@@ -124,7 +123,7 @@ def busy_share(seconds: float = 0.5) -> float | None:
 
 
 def load_average() -> list[float] | None:
-    """Over 1, 5 and 15 minutes."""
+    """The load average over 1, 5 and 15 minutes."""
     try:
         return [round(value, 2) for value in os.getloadavg()]
     except (OSError, AttributeError):
@@ -141,7 +140,7 @@ def _cpu_ticks() -> tuple[int, int] | None:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """Of the first core; on a large machine the whole file takes long."""
+    """The entries of the first core; reading the whole file is slow on a large machine."""
     found = {}
     with suppress(OSError, ValueError), (_PROC / "cpuinfo").open() as lines:
         for line in lines:
@@ -153,7 +152,8 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Folders of this process's control groups, both versions; the parents' limits bind as well."""
+    """Folders of this process's control groups (both versions) and of their parents, whose limits
+    apply as well."""
     for line in (_text(_PROC / "self/cgroup") or "").splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -164,7 +164,7 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _count(ranges: str) -> int:
-    """How many numbers there are in ``0-3,8``."""
+    """Count the numbers in ranges such as ``0-3,8``."""
     ends = [part.split("-") for part in ranges.split(",")]
     return sum(int(pair[-1]) - int(pair[0]) + 1 for pair in ends)
 

@@ -1,5 +1,5 @@
-"""Measuring: one clock, one memory meter, one worker, one fingerprint, for everything that reports.
+"""Measurement: one clock, one memory meter and one worker for everything that reports figures.
 
-Modules here import each other and nothing else of demopool but the vocabulary and the errors: the
-benchmarks load them from the working tree to measure other commits with the same instruments.
+The benchmarks load these modules from the working tree to measure other commits with the same
+instruments, so they import little else of demopool.
 """

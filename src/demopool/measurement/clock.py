@@ -1,13 +1,13 @@
 """The clock: how long a call takes, on any device.
 
-Every reading starts and ends with a device that has nothing left to do, so a call that only starts
-work is charged for the work. Where the device keeps marks in its own queue (CUDA events) the time
-between two of them is read as well: it leaves out what the host needs to start the call, and the
-difference of the two is that overhead.
+Every reading starts and ends with an idle device, so a call that only starts work is charged for
+the work. Where the device has events in its own queue (CUDA events), the time between two of them
+is read as well. It excludes the time that the host needs to start the call; the difference of the
+two times is that overhead.
 
-The first call is timed apart: it compiles, allocates and loads. Warm-up calls follow and are not
-reported. Caches are left as the call before left them (hot), unless ``cold`` asks to flush them
-before every reading.
+The first call is timed separately: it compiles, allocates and loads. Warm-up calls follow and are
+not reported. Caches stay as the previous call left them (hot), unless ``cold`` flushes them before
+every reading.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Call = Callable[[], Any]
 
 
 class Reading(NamedTuple):
-    """One call, in seconds: by the wall clock, and by the device's own marks if it has them."""
+    """The seconds of one call: by the wall clock, and by the device's events if it has them."""
 
     wall: float
     device: float | None = None
@@ -33,9 +33,9 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """All readings of one call: the first apart, then those after the warm-up.
+    """All readings of one call: the first separately, then those after the warm-up.
 
-    ``trouble`` says in a sentence what disturbed them, such as a throttled GPU; empty if nothing.
+    ``trouble`` is a sentence about what disturbed them, such as a throttled GPU, or empty.
     """
 
     first: float
@@ -54,7 +54,7 @@ class Clock:
         self._now = now
 
     def read(self, call: Call) -> Reading:
-        """One call, from an idle device to an idle device."""
+        """Time one call, from an idle device to an idle device."""
         device, now = self.device, self._now
         if self.cold:
             device.flush_caches()
@@ -68,7 +68,7 @@ class Clock:
         return Reading(wall, None if start is None else device.elapsed(start, end))
 
     def block(self, call: Call, calls: int, *, discard: int = 0) -> list[Reading]:
-        """Some calls in a row, after ``discard`` that are run and not reported."""
+        """Time ``calls`` calls in a row, after ``discard`` calls that are not reported."""
         for _ in range(discard):
             self.read(call)
         return [self.read(call) for _ in range(calls)]
@@ -82,9 +82,9 @@ class Clock:
         at_least: int = 3,
         at_most: int = 1000,
     ) -> Timing:
-        """The first call, a warm-up, then readings until ``seconds`` have passed.
+        """Time the first call, warm up, then take readings until ``seconds`` have passed.
 
-        A call that takes longer than the warm-up is warmed up by its first call alone.
+        If the first call takes longer than the warm-up, it is the whole warm-up.
         """
         began = self._now()
         first = self.read(call).wall
@@ -103,7 +103,7 @@ class Clock:
 
 
 def resolution(now: Callable[[], float] = time.perf_counter) -> float:
-    """The smallest step the clock shows, in seconds: what is not far above it cannot be timed."""
+    """The smallest step of the clock in seconds; times close to it cannot be measured."""
     steps = []
     for _ in range(20):
         before = now()

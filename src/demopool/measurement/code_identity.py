@@ -1,4 +1,4 @@
-"""What identifies the code that was measured: a digest of files; no library is loaded for it."""
+"""Identify the code that was measured by a digest of its files, without loading any library."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SUFFIXES = (".py", ".cu", ".json")
 
 @cache
 def code_key(backend: str) -> str:
-    """What a backend's results depend on, of our own code: its package and what all share.
+    """A digest of our own code that a backend's results depend on: its package and shared code.
 
-    Empty for a backend that is not there (any more).
+    Empty for a backend that is not registered, or not any more.
     """
     if backend not in registry.names():
         return ""
@@ -35,7 +35,7 @@ def code_key(backend: str) -> str:
 
 
 def _folders(module: str) -> list[Path]:
-    """Of the package that a module is, or is in."""
+    """The folders of the package that contains a module."""
     package = importlib.import_module(module).__package__
     paths = importlib.import_module(package).__path__ if package else []
     return [Path(path) for path in paths]

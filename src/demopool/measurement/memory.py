@@ -1,10 +1,10 @@
-"""The memory meter: net peak of host and of device memory during a call, each in its own run.
+"""The memory meter: net peak of host and device memory during a call, each in a separate run.
 
-Host: peak resident memory is reset before the call and read after it, so what libraries and earlier
-work hold does not count. Linux only; elsewhere the answer is None, never a guess. Memory below
-about 256 kB disappears in what the allocator keeps at hand.
+Host: the peak resident memory is reset before the call and read after it, so memory held by
+libraries and earlier work does not count. Linux only; elsewhere the result is None, never a guess.
+Less than about 256 kB cannot be seen, because the allocator keeps that much in reserve.
 
-Device: what the library's allocator says; None where the device has no memory of its own.
+Device: the figure of the library's allocator; None where the device has no memory of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SYSTEM = Path("/proc/meminfo")
 def peak_host_bytes(call: Callable[[], Any]) -> int | None:
     """Highest resident memory while ``call`` runs, above what was resident before it.
 
-    Run the call once before: what a first call leaves behind for good is not the call's own need.
+    Run the call once before: memory that a first call keeps forever is not a need of every call.
     """
     gc.collect()
     try:
@@ -46,14 +46,14 @@ def peak_host_bytes(call: Callable[[], Any]) -> int | None:
 
 
 def peak_device_bytes(call: Callable[[], Any], device: Device) -> int | None:
-    """Most device memory held while ``call`` runs, its result included."""
+    """Peak of the device memory held while ``call`` runs, including its result."""
     gc.collect()
     device.synchronize()
     return device.peak_device_bytes(call)
 
 
 def available_host_bytes() -> int | None:
-    """Memory that can be had without swapping, and within what a container allows."""
+    """Memory available without swapping and within the limit of a container."""
     try:
         available = _field(_SYSTEM, "MemAvailable")
         held = _field(_STATUS, "VmRSS")
@@ -64,7 +64,7 @@ def available_host_bytes() -> int | None:
 
 
 def available_device_bytes(index: int = 0) -> int | None:
-    """Free memory of a GPU; None if it is not told."""
+    """Free memory of a GPU; None if it is unknown."""
     visible, now = gpus(), telemetry(index)
     if now is None or now["used_bytes"] is None or index >= len(visible):
         return None

@@ -1,7 +1,7 @@
-"""How much of the machine others use while something is measured: Linux only, from /proc.
+"""How much of the machine other processes use during a measurement: Linux only, from /proc.
 
-All that the cores were busy with, less what this process and its workers used. Time that a
-hypervisor took away counts as used by others.
+It is the busy time of all cores minus the time used by this process and its workers. Time taken by
+a hypervisor counts as used by others.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _PROC = Path("/proc")
 
 
 class Others:
-    """Cores used by others since it was last asked; ``workers`` are processes that are ours."""
+    """Cores used by other processes between two calls of ``cores``; ``workers`` lists our own."""
 
     def __init__(self, workers: Callable[[], Iterable[int]] = tuple) -> None:
         self._workers = workers
         self._before = self._seconds()
 
     def cores(self) -> float | None:
-        """None where it cannot be told, and if no time has passed."""
+        """Cores used by others since the last call; None if unknown, or if no time has passed."""
         before, now = self._before, self._seconds()
         self._before = now
         if before is None or now is None or now[0] <= before[0]:
@@ -31,25 +31,25 @@ class Others:
         return max(0.0, (busy - own) / wall)
 
     def _seconds(self) -> tuple[float, float, float] | None:
-        """The time, and the processor time of everybody and of us until now."""
+        """The time now, and the processor time used so far by all processes and by our own."""
         try:
             tick = os.sysconf("SC_CLK_TCK")
             fields = (_PROC / "stat").read_text().splitlines()[0].split()[1:9]
             ticks = [int(field) for field in fields]
-            # Not what was idle or waited for a disk.
+            # Without the time spent idle or waiting for a disk.
             busy = (sum(ticks) - ticks[3] - ticks[4]) / tick
         except (OSError, ValueError, IndexError, AttributeError):
             return None
         ours = os.times()
         own = ours.user + ours.system + ours.children_user + ours.children_system
-        return time.monotonic(), busy, own + sum(map(self._of, self._workers())) / tick
+        return time.monotonic(), busy, own + sum(map(self._ticks, self._workers())) / tick
 
     @staticmethod
-    def _of(process: int) -> int:
-        """Ticks of a process and of those it has waited for; one that is gone is among ours."""
+    def _ticks(process: int) -> int:
+        """Ticks of a process and its reaped children; 0 if it has ended: it then counts as ours."""
         try:
             text = (_PROC / str(process) / "stat").read_text()
         except OSError:
             return 0
-        # The name, in brackets, may hold spaces.
+        # The process name, in brackets, may contain spaces.
         return sum(int(field) for field in text.rpartition(")")[2].split()[11:15])

@@ -1,15 +1,15 @@
-"""The worker: a process of its own for what may crash, hang or run out of memory.
+"""The worker: a separate process for calls that may crash, hang or run out of memory.
 
-It is a fresh interpreter, never a fork, with its threads fixed before any library is imported, and
-it finds the modules that its parent finds (same ``sys.path``). It runs one importable function
-after another: what one leaves in its module is there for the next. In between it waits in a read.
+It is a fresh interpreter, never a fork. Its thread counts are fixed before any library is imported,
+and it has the same ``sys.path`` as its parent. It runs one importable function after another; state
+that a function keeps in its module is there for the next one. Between requests it blocks in a read.
 
-Whatever becomes of it is an :class:`Answer`. A death or a timeout is answered once, a death between
-two requests by the second; the request after that gets a new process, without what the old one had.
+Every outcome is an :class:`Answer`. A death or a timeout is reported once; a death between two
+requests is reported by the second. The next request gets a new process without the old state.
 
-Requests and answers have a private socket. What the worker prints, on stdout or stderr, goes to a
-file without a name that every request empties, to be quoted when the worker dies. It has a session
-of its own: Ctrl-C does not reach it, and what it started dies with it. POSIX only.
+Requests and answers use a private socket. Output of the worker, on stdout or stderr, goes to an
+unnamed file, which every request empties and which is quoted if the worker dies. The worker has its
+own session: Ctrl-C does not reach it, and the processes it started die with it. POSIX only.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from ..problem.vocabulary import State
 
 THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA"))
 FULL_PRECISION = {"NVIDIA_TF32_OVERRIDE": "0"}
-"""float32 on a GPU means float32 in every library, whatever its own switch says."""
-START_SECONDS = 60.0  # for the interpreter to come up; no request pays for it
-REAP_SECONDS = 5.0  # a killed process is gone at once, unless a driver holds it
-STACK_SECONDS = 1.0  # for a worker that hangs to write where
+"""Makes float32 on a GPU mean float32 in every library, whatever the library's own setting."""
+START_SECONDS = 60.0  # maximum for the interpreter to start; not part of a request's timeout
+REAP_SECONDS = 5.0  # a killed process ends at once, unless a driver holds it
+STACK_SECONDS = 1.0  # maximum for a hanging worker to write its stack
 
-# Not every library has a class for it: torch raises RuntimeError on the host, C++ aborts.
+# Not every library has an exception for it: torch raises RuntimeError on the host, C++ aborts.
 _NO_MEMORY = re.compile("out.?of.?memory|bad_alloc|alloc_failed|n[o']t allocate memory", re.I)
-# What faulthandler writes, up to the innermost frame.
+# The output of faulthandler, up to the innermost frame.
 _STACK = re.compile(
     r"^(?:Stack|Current thread .*) \(most recent call first\):\n"
     r'(?:  File "(.*)", line (\d+) in (.+))?',
@@ -53,9 +53,9 @@ _STACK = re.compile(
 
 
 class Answer(NamedTuple):
-    """What came of one request: a value if it is ok, else the reason why there is none.
+    """The outcome of one request: a value if the state is ok, else the reason why there is none.
 
-    ``asked`` is False where no process came up that could have been asked: that says nothing of the
+    ``asked`` is False if no process could be started; the outcome then says nothing about the
     request.
     """
 
@@ -66,17 +66,17 @@ class Answer(NamedTuple):
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """The variables that give every library this number of threads."""
+    """Environment variables that give every library this number of threads."""
     if threads < 1:
         raise InvalidInput(f"threads must be 1 or more; got {threads}.")
     return dict.fromkeys(THREAD_VARIABLES, str(threads)) | FULL_PRECISION
 
 
 class Worker:
-    """One process at a time, started by the first request. Several workers can live at once."""
+    """One process at a time, started by the first request. Several workers can coexist."""
 
     def __init__(self, threads: int, *, environment: Mapping[str, str] | None = None) -> None:
-        """``environment`` is added to that of this process, and has the last word."""
+        """``environment`` is added to that of this process and overrides it."""
         self.threads = threads
         self._variables = thread_environment(threads) | dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -94,7 +94,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process; when idle, the end of it is all there can be to read."""
+        """Whether there is a process; an idle channel is readable only if the process has ended."""
         return self._process is not None and not self._channel.poll()
 
     def ask(
@@ -107,7 +107,7 @@ class Worker:
     ) -> Answer:
         """Run an importable function in the worker; ``timeout`` includes importing its module.
 
-        ``words`` say what was asked for if there is no answer, instead of the function's name.
+        ``words`` describe the request if there is no answer; the default is the function's name.
         """
         what = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         try:
@@ -136,7 +136,7 @@ class Worker:
         return answer._replace(asked=asked)
 
     def close(self) -> None:
-        """Kill the process and what it started; harmless when there is none."""
+        """Kill the process and its children; harmless if there is none."""
         self._held.close()
         process, self._process = self._process, None
         if process is not None:
@@ -172,7 +172,7 @@ class Worker:
             return Answer(State.ERROR, None, f"its result cannot be read here: {problem}")
 
     def _death(self, when: str) -> Answer:
-        """The channel has closed: how the process ended."""
+        """An answer that says how the process ended, after its channel has closed."""
         assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(REAP_SECONDS)
@@ -191,7 +191,7 @@ class Worker:
         return Answer(State.OUT_OF_MEMORY if no_memory else State.ERROR, None, reason)
 
     def _place_of_hang(self) -> str:
-        """On this signal faulthandler writes the stack, also in the middle of native code."""
+        """Where it hangs: faulthandler writes the stack on this signal, even in native code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + STACK_SECONDS
@@ -200,7 +200,7 @@ class Worker:
         return place
 
     def _last_words(self) -> tuple[str, str]:
-        """Where the worker was, if faulthandler wrote that, and what it printed before."""
+        """Where the worker was, if faulthandler wrote a stack, and what it printed before."""
         file = self._printed.fileno()
         tail = os.pread(file, 1 << 16, max(0, os.fstat(file).st_size - (1 << 16)))
         text = tail.decode(errors="replace")
@@ -213,11 +213,11 @@ class Worker:
 
 
 def serve(descriptor: int) -> None:
-    """The worker's side: say that it is up, then answer until the parent is gone."""
+    """Run the worker's side: report that it has started, then answer until the parent has gone."""
     faulthandler.enable(all_threads=False)
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     channel = Connection(descriptor)
-    # Only this process may hold the channel, or its death would not close it.
+    # Only this process may hold the channel; otherwise its death would not close it.
     os.set_inheritable(descriptor, False)
     os.register_at_fork(after_in_child=channel.close)
     Thread(target=_leave_with_parent, args=(descriptor,), daemon=True).start()
@@ -228,7 +228,7 @@ def serve(descriptor: int) -> None:
 
 
 def _leave_with_parent(descriptor: int) -> None:
-    """A thread, because the parent may die in the middle of a long request."""
+    """End with the parent, in a thread because the parent may die during a long request."""
     hangup = select.poll()
     hangup.register(descriptor, 0)
     hangup.poll()
@@ -236,7 +236,7 @@ def _leave_with_parent(descriptor: int) -> None:
 
 
 def _answer(request: bytes) -> bytes:
-    """Run one request; only what the function keeps in its module outlives it."""
+    """Run one request; only state that the function keeps in its module outlives it."""
     try:
         function, arguments, options = pickle.loads(request)
         return pickle.dumps(Answer(State.OK, function(*arguments, **options)))
@@ -245,10 +245,10 @@ def _answer(request: bytes) -> bytes:
     except BackendUnavailable as problem:
         answer = Answer(State.UNAVAILABLE, None, problem.reason)
     except BaseException as problem:
-        said = _line("".join(traceback.format_exception_only(problem)))
-        no_memory = isinstance(problem, MemoryError) or _NO_MEMORY.search(said)
+        message = _line("".join(traceback.format_exception_only(problem)))
+        no_memory = isinstance(problem, MemoryError) or _NO_MEMORY.search(message)
         state = State.OUT_OF_MEMORY if no_memory else State.ERROR
-        answer = Answer(state, None, f"it raised {said}")
+        answer = Answer(state, None, f"it raised {message}")
     return pickle.dumps(answer)
 
 

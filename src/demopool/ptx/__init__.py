@@ -1,11 +1,11 @@
-"""Run real GPU code without a GPU: PTX executed in NumPy, checked, counted.
+"""Run real GPU code without a GPU: execute PTX in NumPy, check it and count its work.
 
     from demopool import ptx
 
     module = ptx.compile(Path("kernels.cu"), arch="sm_80")
     counts = module.launch("gram", grid=(4, 4), block=(16, 16), args=[X, K, np.int32(64)])
 
-Importing this imports no compiler; ``compile`` and ``assemble`` do.
+Importing this package imports no compiler; ``compile`` and ``assemble`` do.
 """
 
 from .compiler import CUPY_OPTIONS, assemble, compile

@@ -22,7 +22,7 @@ from .faults import CompileError, PtxError
 from .module import Module
 
 CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")
-"""What CuPy's RawModule adds to the options of a source."""
+"""Options that CuPy's RawModule adds to those of a source."""
 
 _INSTALL = "pip install '.[gpu-proof]' (in a clone)"
 
@@ -37,8 +37,8 @@ def compile(
 ) -> Module:
     """Compile CUDA C (a text, or the path of a file) or a Python function for Numba.
 
-    ``names`` are template instances to make ("gram<float>"); ``signature`` are the Numba types of
-    a function's arguments. Errors of the compiler come as ``CompileError``.
+    ``names`` are the template instances to create ("gram<float>"); ``signature`` holds the Numba
+    types of a function's arguments. Compiler errors are raised as ``CompileError``.
     """
     if arch not in ARCHITECTURES:
         raise PtxError(f"arch must be one of {', '.join(ARCHITECTURES)}; got {arch!r}.")
@@ -117,7 +117,7 @@ def _with_numba(function: Callable[..., Any], signature: tuple[Any, ...], arch: 
 
 @contextmanager
 def _pretended_device(capability: tuple[int, int]) -> Iterator[None]:
-    """Kernels that call device functions ask Numba for a current device while they compile."""
+    """Replace Numba's current device, which kernels that call device functions need to compile."""
     names = vars(importlib.import_module("numba.cuda.dispatcher"))
     before = names["get_current_device"]
     device = SimpleNamespace(compute_capability=capability)
@@ -129,7 +129,7 @@ def _pretended_device(capability: tuple[int, int]) -> Iterator[None]:
 
 
 def assemble(module: Module) -> dict[str, Resources]:
-    """What ``ptxas`` makes of every kernel: registers, shared memory, spills."""
+    """Assemble every kernel with ``ptxas``: its registers, shared memory and spills."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "module.ptx"
         file.write_text(module.text)

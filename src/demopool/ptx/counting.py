@@ -1,4 +1,4 @@
-"""What a kernel does, counted while it runs: the same on every machine."""
+"""Count the work of a kernel while it runs; the counts are the same on every machine."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Array = Any
 
 WARP = 32
 SECTOR = 32
-"""Bytes of global memory that move together."""
+"""Bytes of global memory that one transaction moves."""
 
 BANKS = 32
 
 
 @dataclass
 class Counts:
-    """Of one or more launches; they add up.
+    """The work of one launch, or the sum over several.
 
-    instructions             by warps: one for up to 32 threads
-    thread_instructions      by threads
+    instructions             executed, per warp: one for up to 32 threads
+    thread_instructions      executed, per thread
     divergent_branches       branches that split a warp
-    barriers                 by blocks
-    flops, double_flops      additions, multiplications (a fused one is two), by threads
-    special                  divisions, roots, exponentials, logarithms, by threads
-    global_requests          loads and stores of global memory, by warps
-    global_sectors           sectors of 32 bytes they touch
-    useful_bytes             bytes of those that were asked for
-    shared_requests          loads and stores of shared memory, by warps
-    shared_wavefronts        passes they take; more than ``shared_least`` are bank conflicts
-    atomics                  by threads
-    atomic_collisions        atomics to an address another thread of the warp wants too
-    local_requests           loads and stores of local memory (spills, arrays), by warps
-    traffic                  of every global array
+    barriers                 passed, per block
+    flops, double_flops      additions, multiplications (a fused one counts two), per thread
+    special                  divisions, roots, exponentials, logarithms, per thread
+    global_requests          loads and stores of global memory, per warp
+    global_sectors           32-byte sectors that these requests touch
+    useful_bytes             bytes of these sectors that were requested
+    shared_requests          loads and stores of shared memory, per warp
+    shared_wavefronts        passes that they take; those above ``shared_least`` are bank conflicts
+    atomics                  executed, per thread
+    atomic_collisions        atomics on an address that another thread of the warp also updates
+    local_requests           loads and stores of local memory (spills, arrays), per warp
+    traffic                  memory traffic of every global array
     """
 
     instructions: int = 0
@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def useful_share(self) -> float:
-        """Of the bytes that global memory moves; 1 if it moves none."""
+        """Share of the bytes moved by global memory that were requested; 1 if none moved."""
         return self.useful_bytes / (SECTOR * self.global_sectors) if self.global_sectors else 1.0
 
     @property
@@ -69,7 +69,7 @@ class Counts:
 
     @property
     def global_bytes(self) -> int:
-        """Bytes that global memory moves."""
+        """Bytes moved by global memory, in whole sectors."""
         return SECTOR * self.global_sectors
 
     def __add__(self, other: Counts) -> Counts:
@@ -93,7 +93,7 @@ class Counts:
 def count_global(
     counts: Counts, traffic: Traffic, lanes: Array, offsets: Array, size: int, warps: int, op: str
 ) -> None:
-    """A load or a store (or an atomic) of ``size`` bytes by every lane, at offsets of an array."""
+    """Count a load, store or atomic of ``size`` bytes per lane, at offsets into an array."""
     sectors = _distinct(lanes, offsets // SECTOR, warps)
     requests = int(np.count_nonzero(sectors))
     useful = int(_distinct(lanes, offsets, warps).sum()) * size
@@ -110,9 +110,9 @@ def count_global(
 
 
 def count_shared(counts: Counts, lanes: Array, offsets: Array, size: int, warps: int) -> None:
-    """A load or a store of shared memory.
+    """Count a load or store of shared memory.
 
-    A pass serves one word of 4 bytes from each of 32 banks; accesses of 8 and 16 bytes are made by
+    A pass serves one 4-byte word from each of 32 banks; accesses of 8 and 16 bytes are split into
     half and quarter warps.
     """
     per_lane = max(size // 4, 1)
@@ -137,7 +137,7 @@ def count_atomics(counts: Counts, lanes: Array, offsets: Array, warps: int) -> N
 
 
 def _distinct(lanes: Array, values: Array, warps: int) -> Array:
-    """How many different values (>= 0) every warp has."""
+    """Number of distinct values (>= 0) in every warp."""
     rows = np.full(warps * WARP, -1, np.int64)
     rows[lanes] = values
     ordered = np.sort(rows.reshape(warps, WARP), axis=1)

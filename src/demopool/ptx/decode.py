@@ -1,7 +1,7 @@
-"""Instructions of a function -> steps that can be run: operands are looked up once.
+"""Decode the instructions of a function into executable steps; operands are looked up once.
 
 A register holds one value per lane, as unsigned bits, or a single value when all lanes agree.
-Arrays in registers are never changed in place, so they can be shared. A step gets the frame
+Arrays in registers are never changed in place, so they can be shared. A step receives the frame
 (registers and parameters of a call) and a mask of the lanes that run it (None for all).
 """
 
@@ -41,7 +41,7 @@ DTYPES: dict[str, Any] = {
     "f16": np.dtype("f2"),
     "f32": np.dtype("f4"),
     "f64": np.dtype("f8"),
-    # Without a NumPy type of their own: bits.
+    # NumPy has no type for these: they are kept as bits.
     "bf16": np.dtype("u2"),
     "f16x2": np.dtype("u4"),
     "bf16x2": np.dtype("u4"),
@@ -52,8 +52,8 @@ _USERS = ("st", "red", "atom", "vote", "match", "redux", "bar", "barrier")
 """Instructions whose operands reach memory or other threads."""
 
 
-_MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, StopIteration)
-"""What builders run into when a modifier or an operand they look for is not there."""
+_UNSUPPORTED = (KeyError, IndexError, ValueError, TypeError, AttributeError, StopIteration)
+"""Errors that builders raise when a modifier or an operand that they expect is missing."""
 
 SPECIAL = {
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
@@ -78,13 +78,13 @@ class Kind(Enum):
 class Step:
     """A decoded instruction.
 
-    ``members`` reads the lanes a warp instruction must have. One that ``polls`` may be waiting for
-    what another thread writes. A ``choice`` decides which of two operands matters: the other may
-    well be unknown.
+    ``members`` reads the mask of lanes that a warp instruction requires. A step that ``polls`` may
+    be waiting for a write by another thread. ``choice`` selects one of two operands; the other one
+    may be undefined.
 
-    Registers by number: those of the guard (``deciders``), those of the two operands of a choice,
-    those it reads, those of them whose value leaves the registers (addresses, what is stored), and
-    those it writes.
+    Registers are listed by number: those of the guard (``deciders``), those of the two operands of
+    a choice (``choices``), those read (``sources``), those whose value leaves the registers, as an
+    address or a stored value (``uses``), and those written (``targets``).
     """
 
     place: Place
@@ -106,9 +106,10 @@ class Step:
 
 
 class Decoder:
-    """Readers and writers for the operands of one function, by the name its author knows it by.
+    """Builds readers and writers for the operands of one function.
 
-    ``table`` has what makes a step of an instruction, by operation (``instructions.TABLE``).
+    ``table`` maps an operation to the builder of its steps (``instructions.TABLE``); ``name`` is
+    the function's name in the source, which faults report.
     """
 
     def __init__(
@@ -126,12 +127,12 @@ class Decoder:
         place = Place(self._name, ins.line, ins.text, ins.source)
         builder = self._table.get(ins.op)
         if builder is None:
-            raise UnknownInstruction(f"The instruction {ins.op} is not known here ({place}).")
+            raise UnknownInstruction(f"The instruction {ins.op} is not supported ({place}).")
         try:
             step = builder(self, ins, place)
-        except _MISFITS as problem:
+        except _UNSUPPORTED as problem:
             raise UnknownInstruction(
-                f"This form of {ins.op} is not known here ({place}): {problem}."
+                f"This form of {ins.op} is not supported ({place}): {problem}."
             ) from problem
         guard = self.read(ins.guard, "pred") if ins.guard else None
         deciders = self.numbers((ins.guard,)) if ins.guard else ()
@@ -148,7 +149,7 @@ class Decoder:
         )
 
     def _registers_of(self, ins: Instruction) -> tuple[tuple[int, ...], ...]:
-        """Numbers of those it reads, those it uses, and those it writes."""
+        """Numbers of the registers that an instruction reads, uses and writes (see ``Step``)."""
         writes = ins.op not in ("st", "red", "bra", "bar", "barrier", "call")
         writes |= "red" in ins.modifiers  # a barrier with a result
         targets = self.numbers(ins.operands[:1]) if writes else ()
@@ -157,13 +158,13 @@ class Decoder:
         if ins.op in _USERS and "param" not in ins.modifiers:
             uses = sources
         elif ins.op == "shfl":
-            uses = self.numbers(ins.operands[2:])  # the value itself may be unknown in some lanes
+            uses = self.numbers(ins.operands[2:])  # the value may be undefined in some lanes
         else:
             uses = self.numbers(tuple(o for o in read if isinstance(o, Address)))
         return sources, uses, targets
 
     def numbers(self, operands: tuple[Operand, ...]) -> tuple[int, ...]:
-        """Of the registers in operands."""
+        """Numbers of the registers in the operands."""
         found: list[int] = []
         for operand in map(self._named, operands):
             if isinstance(operand, Vector):
@@ -175,7 +176,7 @@ class Decoder:
         return tuple(found)
 
     def read(self, operand: Operand, kind: str) -> Read:
-        """The value of an operand as a type."""
+        """A reader of an operand's value as the given type."""
         operand = self._named(operand)
         if isinstance(operand, Register):
             return self._read_register(operand, kind)
@@ -185,7 +186,7 @@ class Decoder:
         if isinstance(operand, Symbol):
             name, dtype = operand.name, DTYPES[kind]
             return lambda frame: dtype.type(frame.wave.symbol(name))
-        raise UnknownInstruction(f"The operand {operand} is not understood here.")
+        raise UnknownInstruction(f"The operand {operand} is not supported.")
 
     def _read_register(self, operand: Register, kind: str) -> Read:
         name, negated = operand.name, operand.negated
@@ -204,11 +205,11 @@ class Decoder:
 
     def _read_special(self, name: str, dtype: Any) -> Read:
         if name not in SPECIAL:
-            raise UnknownInstruction(f"The register {name} is not known here.")
+            raise UnknownInstruction(f"The special register {name} is not supported.")
         return lambda frame: frame.wave.special(name).astype(dtype)
 
     def write(self, operand: Operand, kind: str) -> Write:
-        """Store a value of a type; narrower values are extended."""
+        """A writer of values of the given type to an operand; it extends narrower values."""
         operand = self._named(operand)
         if isinstance(operand, Symbol) and operand.name == "_":
             return lambda frame, value, mask: None
@@ -235,18 +236,18 @@ class Decoder:
         return extend
 
     def _named(self, operand: Operand) -> Operand:
-        """Registers of inline assembly need not begin with a percent sign."""
+        """Turn a symbol that names a register into one: inline assembly may omit the ``%``."""
         if isinstance(operand, Symbol) and operand.name in self.index:
             return Register(operand.name)
         return operand
 
     def parts(self, operand: Operand) -> tuple[Operand, ...]:
-        """The registers of a vector, or the one there is."""
+        """The items of a vector, or the operand itself."""
         return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def constant(operand: Immediate, kind: str) -> Array:
-    """A written number as a value of a type."""
+    """A literal number as a value of the given type."""
     if kind == "pred":
         return np.bool_(operand.value)
     dtype = DTYPES[kind]

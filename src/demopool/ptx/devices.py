@@ -1,7 +1,7 @@
-"""Limits of architectures, figures of devices, and what they make of counts.
+"""Limits of architectures, figures of devices, occupancy and lower bounds on the time.
 
-Figures are from data sheets and the CUDA C programming guide. A bound is a lower one: no launch on
-that device can be faster. It is not a prediction.
+Figures are from data sheets and the CUDA C programming guide. A bound is a lower bound: no launch
+on that device can be faster. It is not a prediction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """What a multiprocessor of an architecture has, and what a block may take of it."""
+    """Resources of a multiprocessor, and the maximum that one block may use."""
 
     arch: str
     warps: int
@@ -43,7 +43,7 @@ ARCHITECTURES = tuple(LIMITS)
 
 @dataclass(frozen=True)
 class Resources:
-    """What the assembler made of a kernel."""
+    """Resources that the assembler allocated for a kernel."""
 
     registers: int
     shared_bytes: int
@@ -53,7 +53,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Warps a multiprocessor can hold at once, of those it could, and what stops it."""
+    """Warps that fit on a multiprocessor, the architecture's maximum, and the limiting resource."""
 
     warps: int
     most: int
@@ -65,11 +65,11 @@ class Occupancy:
 
 
 def occupancy(resources: Resources, threads: int, dynamic_shared: int, arch: str) -> Occupancy:
-    """How many blocks of a size fit into a multiprocessor, in warps (theoretical)."""
+    """Theoretical occupancy of a multiprocessor by blocks of ``threads`` threads."""
     limits = LIMITS[arch]
     warps = -(-threads // 32)
-    # As NVIDIA's cuda_occupancy.h has it: registers are given to warps in units of 256, and each of
-    # the four parts of a multiprocessor has a quarter of them.
+    # The rule of NVIDIA's cuda_occupancy.h: a warp's registers are allocated in units of 256, and
+    # each of the four partitions of a multiprocessor has a quarter of the registers.
     per_warp = -(-max(resources.registers, 1) * 32 // 256) * 256
     by_registers = limits.registers // 4 // per_warp * 4
     shared = resources.shared_bytes + dynamic_shared + limits.reserved_shared
@@ -86,7 +86,7 @@ def occupancy(resources: Resources, threads: int, dynamic_shared: int, arch: str
 
 @dataclass(frozen=True)
 class Device:
-    """Figures of a data sheet; rates per second."""
+    """Figures from a data sheet; rates are per second."""
 
     name: str
     arch: str
@@ -107,17 +107,17 @@ DEVICES = (
 
 @dataclass(frozen=True)
 class Bound:
-    """The least time a device needs for what was counted, and what sets it."""
+    """The minimum time a device needs for the counted work, and what limits it."""
 
     seconds: float
     limited_by: str
 
 
 def bound(counts: Counts, device: Device) -> Bound:
-    """Roofline: arithmetic at its peak against the bytes that the kernel asks of global memory.
+    """Roofline bound: peak arithmetic against the bytes that the kernel moves in global memory.
 
-    Those bytes are taken to come from DRAM; what the caches save, a bound by ``useful_bytes`` of
-    each array read once would show.
+    It assumes that all those bytes come from DRAM and ignores what the caches save; a bound from
+    reading the ``useful_bytes`` of each array once would include that.
     """
     times = {
         "arithmetic": counts.flops / device.flops + counts.double_flops / device.double_flops,

@@ -1,4 +1,4 @@
-"""What can be wrong with a kernel, and where."""
+"""Errors of kernels and launches, and where they occurred."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ Index = tuple[int, int, int]
 
 
 class PtxError(DemopoolError):
-    """Base of everything this package raises."""
+    """Base class of all errors that this package raises."""
 
 
 class CompileError(PtxError):
-    """The compiler or the assembler refused the source; the message is theirs."""
+    """The compiler or the assembler rejected the source; this is its message."""
 
 
 class UnknownInstruction(PtxError):
-    """PTX that is not understood here: the message names it. Nothing is guessed."""
+    """The PTX contains something unsupported, which the message names. Nothing is guessed."""
 
 
 class LaunchError(PtxError):
-    """A launch that a driver would refuse, or that passes arguments the kernel does not take."""
+    """A driver would reject the launch, or its arguments do not match the kernel's parameters."""
 
 
 class FaultKind(StrEnum):
-    """The closed set of what a running kernel can do wrong."""
+    """All kinds of faults that a running kernel can cause."""
 
     OUT_OF_BOUNDS = "out of bounds"
     MISALIGNED = "misaligned"
@@ -42,7 +42,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """An instruction: the kernel, its line in the PTX, its text, and the line of the source."""
+    """The location of an instruction: kernel, line in the PTX, text, and line in the source."""
 
     kernel: str
     line: int
@@ -55,7 +55,7 @@ class Place:
 
 
 class Fault(PtxError):
-    """A kernel did something wrong: what, which instruction, and by which thread.
+    """An error of a running kernel: what happened, at which instruction, in which thread.
 
     ``address`` is relative to the start of the ``memory`` it belongs to (an argument, ``shared``).
     """

@@ -1,11 +1,12 @@
 """Floating-point arithmetic as PTX defines it, on NumPy arrays: rounded once, in any direction.
 
-NumPy rounds its own operations to nearest. What it does not have is built from exact pieces:
+NumPy only rounds to nearest. Everything else is built from exact parts:
 
-- an error-free transformation gives the exact rest of a sum or a product (Knuth, Dekker);
+- an error-free transformation gives the exact rounding error ("rest") of a sum or a product
+  (Knuth, Dekker);
 - a sum "rounded to odd" can be rounded again to a shorter format as if it were exact (Boldo and
-  Melquiond, 2008), which makes a fused multiply-add of float32 out of float64, and one of float64
-  out of sums of float64.
+  Melquiond, 2008). This gives a fused multiply-add of float32 from float64, and one of float64 from
+  sums of float64.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ import numpy as np
 Array = Any
 
 _SPLIT = 2.0**27 + 1
-# Within these bounds no step of the float64 routines below overflows or loses bits at the bottom.
+# Within these bounds no step of the float64 routines below overflows or underflows.
 _SAFE_HIGH, _SAFE_LOW = 2.0**480, 2.0**-400
 
 
 def flushed(x: Array) -> Array:
-    """Subnormal values become zeros of their sign (``.ftz``)."""
+    """Flush subnormal values to zeros of the same sign (``.ftz``)."""
     tiny = np.finfo(x.dtype).tiny
     found: Array = np.where(np.abs(x) < tiny, np.copysign(x.dtype.type(0), x), x)
     return found
 
 
 def saturated(x: Array) -> Array:
-    """Clamped to [+0, 1], NaN becomes 0 (``.sat``)."""
+    """Clamp values to [+0, 1]; NaN becomes 0 (``.sat``)."""
     return np.where(x > 0, np.minimum(x, 1), 0).astype(x.dtype)
 
 
@@ -78,7 +79,7 @@ def fma(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
 
 
 def fma_of_parts(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
-    """The same in NumPy alone, in every direction."""
+    """a * b + c, rounded once in any direction, with NumPy alone."""
     if a.dtype == np.float64:
         return _fma_double(a, b, c, mode)
     # The product of two float32 values is exact in float64.
@@ -88,7 +89,10 @@ def fma_of_parts(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
 
 @cache
 def _native_fma(itemsize: int) -> Callable[..., Array] | None:
-    """The C library's, looped over arrays by Numba, if both are here: products are mostly this."""
+    """The C library's fma, looped over arrays by Numba, if both are installed.
+
+    It is worth having because matrix products consist mostly of this operation.
+    """
     name = {4: "fmaf", 8: "fma"}.get(itemsize)
     try:
         numba: Any = importlib.import_module("numba")
@@ -117,7 +121,7 @@ def square_root(a: Array, mode: str = "rn") -> Array:
     if mode == "rn":
         return root
     if a.dtype == np.float64:
-        # Scaled by a power of 4 to about 1, where the square of the root has an exact rest.
+        # Scale by a power of 4 to about 1, where the square of the root has an exact rest.
         mantissa, exponent = np.frexp(a)
         odd = exponent & 1
         scaled = np.ldexp(mantissa, odd)
@@ -129,21 +133,21 @@ def square_root(a: Array, mode: str = "rn") -> Array:
 
 
 def converted(a: Array, dtype: Any, mode: str = "rn") -> Array:
-    """To another floating-point format."""
+    """Convert to another floating-point format."""
     if mode == "rn" or np.dtype(dtype).itemsize >= a.dtype.itemsize:
         return a.astype(dtype)
     return _shortened(a.astype(np.float64), 0.0, dtype, mode)
 
 
 def to_integer(a: Array, dtype: Any, mode: str) -> Array:
-    """Rounded in a direction, clamped to the range.
+    """Round to an integer in a direction, clamped to the range of the type.
 
-    NaN becomes 0; if one of the types has 64 bits, the result's highest bit.
+    NaN becomes 0, or the highest bit of the result if one of the two types has 64 bits.
     """
     a = to_whole(a, mode)
     limits = np.iinfo(dtype)
     of_nan = limits.min or limits.max // 2 + 1 if 8 in (a.itemsize, dtype.itemsize) else 0
-    # The largest integer may have no float of its own: what reaches it is set, not converted.
+    # The largest integer may not be a float: values that reach it are set, not converted.
     high, low = a >= float(limits.max), a <= float(limits.min)
     inside = np.where(high | low | np.isnan(a), 0, a).astype(dtype)
     found = np.where(high, dtype.type(limits.max), np.where(low, dtype.type(limits.min), inside))
@@ -151,7 +155,7 @@ def to_integer(a: Array, dtype: Any, mode: str) -> Array:
 
 
 def to_whole(a: Array, mode: str) -> Array:
-    """To an integer value of the same format: rni, rzi, rmi, rpi."""
+    """Round to an integer value of the same format: rni, rzi, rmi, rpi."""
     rounding: dict[str, Callable[[Array], Array]] = {
         "rni": np.rint,
         "rzi": np.trunc,
@@ -162,7 +166,7 @@ def to_whole(a: Array, mode: str) -> Array:
 
 
 def to_bfloat16(a: Array, mode: str = "rn") -> Array:
-    """float32 -> the bits of bfloat16."""
+    """Convert float32 to the bits of bfloat16."""
     bits = np.asarray(a, np.float32).view(np.uint32)
     if mode == "rn":
         bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
@@ -171,18 +175,18 @@ def to_bfloat16(a: Array, mode: str = "rn") -> Array:
 
 
 def from_bfloat16(bits: Array) -> Array:
-    """The bits of bfloat16 -> float32, exactly."""
+    """Convert the bits of bfloat16 to float32, exactly."""
     return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def smallest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
-    """The lower one; of a NaN and a number the number. -0 is below +0."""
+    """The minimum, with -0 below +0; a number wins over a NaN unless ``keep_nan``."""
     lower = np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))
     return _canonical(a, b, lower, keep_nan)
 
 
 def largest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
-    """The higher one; of a NaN and a number the number."""
+    """The maximum, with +0 above -0; a number wins over a NaN unless ``keep_nan``."""
     higher = np.where(a == b, np.where(np.signbit(a), b, a), np.fmax(a, b))
     return _canonical(a, b, higher, keep_nan)
 
@@ -194,7 +198,7 @@ def _canonical(a: Array, b: Array, found: Array, keep_nan: bool) -> Array:
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b = s + rest exactly; the rest of what is not finite is 0."""
+    """s and rest with a + b = s + rest exactly; the rest is 0 where s is not finite."""
     s = a + b
     t = s - a
     rest = (a - (s - t)) + (b - t)
@@ -202,7 +206,7 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """a * b = p + rest exactly, within the safe range."""
+    """p and rest with a * b = p + rest, exactly within the safe range."""
     p = a * b
     a_high, a_low = _halves(a)
     b_high, b_low = _halves(b)
@@ -220,7 +224,7 @@ def _odd(s: Array, rest: Array) -> Array:
     """s + rest rounded to odd: if it is not exact, the neighbour whose last bit is 1."""
     bits = np.asarray(s, np.float64).view(np.int64)
     even = (bits & 1) == 0
-    # Towards the rest: up in magnitude if both have one sign, else down.
+    # Move towards the rest: up in magnitude if both have the same sign, else down.
     away = np.where((rest > 0) == (s > 0), 1, -1)
     move = even & (rest != 0) & np.isfinite(s)
     found = np.where(move, bits + away, bits).view(np.float64)
@@ -238,7 +242,7 @@ def _shortened(s: Array, rest: Array, dtype: Any, mode: str) -> Array:
 
 
 def _directed(near: Array, rest: Array, mode: str) -> Array:
-    """From the nearest value to the one a direction asks for; ``rest`` is exact - near."""
+    """Turn the nearest value into the one rounded by ``mode``; ``rest`` is exact - near."""
     rest = np.where(np.isnan(rest), 0.0, rest)
     below, above = np.array(-inf, near.dtype), np.array(inf, near.dtype)
     if mode == "rn":
@@ -262,14 +266,14 @@ def _fma_double(a: Array, b: Array, c: Array, mode: str) -> Array:
     z = _odd(rests, their_rest)
     found, rest = _two_sum(s, z)
     found = _directed(found, rest, mode)
-    # Zeros keep the sign the plain sum gives them.
+    # Zeros keep the sign that the plain sum gives them.
     found = _cancelled(np.where(found == 0, p + c, found), p, c, mode)
     unsafe = _unsafe(a, b, c, p) | ((p == 0) & (a != 0) & (b != 0))
 
     def exact(a: float, b: float, c: float) -> Fraction | float:
         if isfinite(a) and isfinite(b) and isfinite(c):
             value = Fraction(a) * Fraction(b) + Fraction(c)
-            # A zero has a sign.
+            # A Fraction has no signed zero.
             return value or float(_cancelled(np.array(a * b + c), a * b, c, mode))
         return c if isfinite(a) and isfinite(b) else a * b + c  # the product itself is finite
 
@@ -277,7 +281,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: str) -> Array:
 
 
 def _cancelled(found: Array, a: Array, b: Array, mode: str) -> Array:
-    """a + b = 0 with different signs is +0, but -0 rounded down."""
+    """Give a + b = 0 with operands of different signs its sign: -0 rounded down, else +0."""
     if mode != "rm":
         return found
     zero = (found == 0) & (a == -b) & (np.signbit(a) != np.signbit(b))
@@ -285,7 +289,7 @@ def _cancelled(found: Array, a: Array, b: Array, mode: str) -> Array:
 
 
 def _unsafe(*parts: Array) -> Array:
-    """Where one of the parts is not within the safe bounds."""
+    """Where one of the parts is outside the safe bounds."""
     sizes = [np.abs(part) for part in parts]
     return np.any([~(s < _SAFE_HIGH) | ((s < _SAFE_LOW) & (s != 0)) for s in sizes], axis=0)
 
@@ -293,7 +297,7 @@ def _unsafe(*parts: Array) -> Array:
 def _repaired(
     found: Array, unsafe: Array, exact: Callable[..., Fraction | float], mode: str, *operands: Array
 ) -> Array:
-    """With what is unsafe computed again through fractions."""
+    """Compute the unsafe values again with exact fractions."""
     if unsafe.any():
         found = np.array(found)
         found[unsafe] = _by_fraction(exact, mode, *(operand[unsafe] for operand in operands))
@@ -302,7 +306,7 @@ def _repaired(
 
 def _exact_product(a: float, b: float) -> Fraction | float:
     if isfinite(a) and isfinite(b):
-        return Fraction(a) * Fraction(b) or a * b  # a zero has a sign
+        return Fraction(a) * Fraction(b) or a * b  # a Fraction has no signed zero
     return a * b
 
 
@@ -315,7 +319,7 @@ def _quotient(a: float, b: float) -> Fraction | float:
 
 
 def _by_fraction(exact: Callable[..., Fraction | float], mode: str, *operands: Array) -> Array:
-    """One value after the other, through exact fractions: slow, and right for any value."""
+    """Compute value by value with exact fractions: slow, but correct for any value."""
     operands = np.broadcast_arrays(*operands)
     dtype = operands[0].dtype
     found = np.empty(operands[0].shape, dtype)

@@ -1,4 +1,4 @@
-"""Functions ready to run, and what a call of one has: its registers and parameters."""
+"""Decoded functions, and the frame of a call: its registers and parameters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 Array = Any
 
-# What a register holds before it is written: nobody should rely on it, and it is easy to see. As a
-# double it is of moderate size: extreme ones are computed slowly, and dead lanes compute too.
+# The content of a register before it is written: a value that is easy to recognise. As a double it
+# has a moderate size, because arithmetic on extreme values is slow and inactive lanes compute too.
 _POISON = {1: 0xA5, 2: 0xA5A5, 4: 0xDEADBEEF, 8: 0xC7DEADBEEFDEADBE}
 
 
 @dataclass
 class Decoded:
-    """A function ready to run."""
+    """A function that is ready to run."""
 
     function: Function
     steps: list[Step]
@@ -34,7 +34,7 @@ class Decoded:
 class Functions:
     """The functions of a program, decoded when they are first run.
 
-    An instruction nobody knows is an error only for those who use it.
+    An unsupported instruction is therefore an error only when its function is called.
     """
 
     def __init__(self, program: Program, names: dict[str, str]) -> None:
@@ -68,13 +68,13 @@ class Frame:
         ]
         self.parameters: dict[tuple[str, int], Array] = {}
         self.carry: Array = np.asarray(False)
-        # Registers that nobody has written yet, with the lanes for which that is so.
+        # Registers that are still undefined, with the lanes in which they are.
         self.undefined: dict[int, Array] = dict.fromkeys(
             range(len(self.registers)), np.asarray(True)
         )
 
     def never_written(self, registers: tuple[int, ...], mask: Array) -> Array | None:
-        """Lanes of a mask in which one of these registers has no value; None if there are none."""
+        """Lanes of the mask in which one of these registers is undefined; None if there is none."""
         found = None
         for index in registers:
             if index in self.undefined:
@@ -84,7 +84,7 @@ class Frame:
         return found
 
     def forget(self, registers: tuple[int, ...], lanes: Array) -> None:
-        """What these lanes have in these registers is no value."""
+        """Mark these registers as undefined in these lanes."""
         for index in registers:
             self.undefined[index] = self.undefined.get(index, np.asarray(False)) | lanes
 
@@ -100,12 +100,12 @@ class Frame:
         )
 
     def pass_on(self, name: str, offset: int, value: Array, mask: Array) -> None:
-        """Set a parameter of a call, or a result: other lanes may have set theirs elsewhere."""
+        """Set a parameter or a result of a call, and keep the values that other lanes have set."""
         before = self.parameters.get((name, offset), value)
         self.parameters[name, offset] = value if mask is None else np.where(mask, value, before)
 
     def parameter(self, name: str, offset: int, width: int) -> Array:
-        """A parameter of the kernel, or one that a call passed."""
+        """A parameter of the kernel, or one passed by a call."""
         if (name, offset) in self.parameters:
             return np.asarray(self.parameters[name, offset]).astype(space.UNSIGNED[width])
         start = self.wave.parameter_offsets[name] + offset

@@ -18,12 +18,12 @@ _TWICE = {
 
 
 def unsigned(a: Array) -> Array:
-    """The same bits."""
+    """The same bits as an unsigned type."""
     return a.view(_UNSIGNED[a.dtype.itemsize])
 
 
 def multiply_wide(a: Array, b: Array) -> Array:
-    """The whole product, in twice the width."""
+    """The full product, in twice the width."""
     wide = _TWICE[a.dtype]
     return a.astype(wide) * b.astype(wide)
 
@@ -33,7 +33,7 @@ def multiply_high(a: Array, b: Array) -> Array:
     if a.dtype in _TWICE:
         bits = a.dtype.itemsize * 8
         return (multiply_wide(a, b) >> _TWICE[a.dtype](bits)).astype(a.dtype)
-    # 64 bits in halves of 32; of a signed product the corrections for the signs are taken off.
+    # Multiply 64 bits in halves of 32; a signed product needs corrections for the signs.
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     x, y = unsigned(a), unsigned(b)
     x_low, x_high, y_low, y_high = x & low, x >> shift, y & low, y >> shift
@@ -46,7 +46,10 @@ def multiply_high(a: Array, b: Array) -> Array:
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Towards zero. By zero all bits are set, as hardware does; PTX leaves it open."""
+    """Divide, rounding towards zero.
+
+    A division by zero sets all bits, as hardware does; PTX does not define it.
+    """
     zero = b == 0
     b = np.where(zero, np.array(1, b.dtype), b)
     if a.dtype.kind == "u":
@@ -59,20 +62,23 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """With the sign of the dividend; by zero the dividend."""
+    """The remainder, with the sign of the dividend; modulo zero it is the dividend."""
     safe = np.where(b == 0, np.array(1, b.dtype), b)
     return np.where(b == 0, a, a - safe * divide(a, safe)).astype(a.dtype)
 
 
 def shift_left(a: Array, amount: Array) -> Array:
-    """Amounts beyond the width give 0."""
+    """Shift left; amounts beyond the width give 0."""
     bits = a.dtype.itemsize * 8
     inside = np.minimum(amount, bits - 1).astype(a.dtype)
     return np.where(amount >= bits, np.array(0, a.dtype), a << inside).astype(a.dtype)
 
 
 def shift_right(a: Array, amount: Array) -> Array:
-    """Signed values keep their sign; amounts beyond the width give 0, or -1 if negative."""
+    """Shift right; signed values keep their sign.
+
+    Amounts beyond the width give 0, or -1 for negative values.
+    """
     bits = a.dtype.itemsize * 8
     inside = np.minimum(amount, bits - 1).astype(a.dtype)
     if a.dtype.kind == "i":
@@ -86,7 +92,7 @@ def funnel(low: Array, high: Array, amount: Array, *, left: bool, wrap: bool) ->
     pair = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
     by = amount.astype(np.uint64)
     if left:
-        # A shift by 32 of 64 bits, then the upper half: the low word.
+        # Shifted by 32, the upper half is the low word.
         return ((pair << by) >> np.uint64(32)).astype(np.uint32)
     return (pair >> by).astype(np.uint32)
 
@@ -116,7 +122,7 @@ def find_leading(a: Array, *, shift_amount: bool = False) -> Array:
 
 
 def reverse(a: Array) -> Array:
-    """Bits in the other order."""
+    """The bits in reverse order."""
     octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
     bits = np.unpackbits(octets, axis=-1, bitorder="little")[..., ::-1]
     packed = np.ascontiguousarray(np.packbits(bits, axis=-1, bitorder="little"))
@@ -124,7 +130,7 @@ def reverse(a: Array) -> Array:
 
 
 def extract_field(a: Array, position: Array, length: Array) -> Array:
-    """Bits from a position on; of a signed value the highest one is repeated."""
+    """``length`` bits from a position on, sign-extended for a signed type."""
     bits = a.dtype.itemsize * 8
     position, length = position & np.uint32(0xFF), length & np.uint32(0xFF)
     wide = unsigned(a).astype(np.uint64)
@@ -132,7 +138,7 @@ def extract_field(a: Array, position: Array, length: Array) -> Array:
     mask = _ones(length)
     taken = moved & mask
     if a.dtype.kind == "i":
-        # Beyond the value the sign bit is bit (position + length - 1), at most the highest.
+        # The sign is bit (position + length - 1), or the highest bit if that is beyond the value.
         top = np.minimum(position + length - np.uint32(1), np.uint32(bits - 1))
         sign = (wide >> top.astype(np.uint64)) & np.uint64(1)
         have = np.minimum(length, np.maximum(np.int64(bits) - position.astype(np.int64), 0))
@@ -141,7 +147,7 @@ def extract_field(a: Array, position: Array, length: Array) -> Array:
 
 
 def insert_field(a: Array, b: Array, position: Array, length: Array) -> Array:
-    """The lowest bits of a, put into b."""
+    """Insert the lowest ``length`` bits of a into b."""
     position, length = position & np.uint32(0xFF), length & np.uint32(0xFF)
     mask = shift_left(_ones(length), position)
     moved = shift_left(a.astype(np.uint64), position) & mask
@@ -149,7 +155,7 @@ def insert_field(a: Array, b: Array, position: Array, length: Array) -> Array:
 
 
 def permute(a: Array, b: Array, selector: Array) -> Array:
-    """Four of the eight bytes of (b, a); bit 3 of a choice repeats the byte's sign."""
+    """Select four of the eight bytes of (b, a); bit 3 of a choice repeats the byte's sign."""
     pair = (b.astype(np.uint64) << np.uint64(32)) | a.astype(np.uint64)
     found = np.zeros(np.broadcast(a, b, selector).shape, np.uint64)
     for i in range(4):
@@ -162,7 +168,7 @@ def permute(a: Array, b: Array, selector: Array) -> Array:
 
 
 def logic3(a: Array, b: Array, c: Array, table: int) -> Array:
-    """Any function of three bits: ``table`` has its value for every combination."""
+    """Any function of three bits; ``table`` holds its value for every combination."""
     found = np.zeros(np.broadcast(a, b, c).shape, a.dtype)
     for row in range(8):
         if table >> row & 1:
@@ -172,7 +178,7 @@ def logic3(a: Array, b: Array, c: Array, table: int) -> Array:
 
 
 def _ones(length: Array) -> Array:
-    """That many low bits of 64."""
+    """A 64-bit word with the lowest ``length`` bits set."""
     return ~shift_left(np.uint64(0xFFFFFFFFFFFFFFFF) * np.ones_like(length, np.uint64), length)
 
 

@@ -1,4 +1,4 @@
-"""Running blocks: a *wave* of them at once, every thread of every block a lane of NumPy arrays."""
+"""Run a *wave* of blocks at once: every thread of every block is a lane of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AXES = ("x", "y", "z")
 
 @dataclass
 class Layout:
-    """Where the variables of a kernel are: the same for every block."""
+    """Offsets and sizes of a kernel's variables, the same for every block."""
 
     shared: dict[str, int]
     shared_bytes: int
@@ -46,7 +46,7 @@ class Layout:
 
 
 def layout(program: Program, function: Function, dynamic: int, granule: int) -> Layout:
-    """Static variables one after the other, then the dynamic one."""
+    """Place the static variables one after the other, then the dynamic one."""
     shared, size = _placed([*program.shared, *function.shared])
     if program.dynamic_shared:
         size = -(-size // 16) * 16
@@ -67,7 +67,7 @@ def _placed(variables: list[Variable]) -> tuple[dict[str, int], int]:
 
 @dataclass
 class Launch:
-    """What all waves of a launch have in common."""
+    """What all waves of a launch share."""
 
     functions: Functions
     kernel: str
@@ -88,7 +88,7 @@ class Launch:
 
 
 class Wave:
-    """Some blocks of a launch, run together."""
+    """Some blocks of a launch, which run together."""
 
     def __init__(self, launch: Launch, blocks: list[Index]) -> None:
         self._launch = launch
@@ -148,10 +148,10 @@ class Wave:
             read_only=True,
         )
 
-    # --- what instructions ask for ---
+    # --- called by instructions ---
 
     def symbol(self, name: str) -> int:
-        """The address of a variable, in its own space."""
+        """The address of a variable in its own memory space."""
         plan = self._launch.layout
         if name in plan.shared:
             return SHARED_START + plan.shared[name]
@@ -161,7 +161,7 @@ class Wave:
             return self._launch.symbols[name]
         if name in self.parameter_offsets:
             return (PARAM_SLOT << space.SLOT_BITS) + self.parameter_offsets[name]
-        raise UnknownInstruction(f"Nothing is called {name} here.")
+        raise UnknownInstruction(f"The PTX declares no variable or parameter {name}.")
 
     def special(self, name: str) -> Array:
         if name not in self._specials:
@@ -194,10 +194,10 @@ class Wave:
             "dynamic_smem_size": np.uint32(launch.dynamic_shared),
             "total_smem_size": np.uint32(launch.layout.shared_bytes),
         }
-        return values.get(base, np.uint64(0))  # clocks and numbers of processors: nothing to tell
+        return values.get(base, np.uint64(0))  # clocks and processor numbers do not exist here
 
     def behind(self, slot: int, *, generic: bool) -> tuple[Memory | None, int]:
-        """The memory of a slot, and where it starts in it."""
+        """The memory of a slot, and its start within the slot; None if the slot is empty."""
         if 0 < slot <= len(self._launch.arena.memories):
             return self._launch.arena.memories[slot - 1], ARRAY_START
         if generic and slot == SHARED_SLOT:
@@ -220,15 +220,15 @@ class Wave:
         return int(np.count_nonzero(seen))
 
     def fence(self, mask: Array) -> None:
-        """Later accesses of other blocks come after what these threads' blocks have done."""
+        """Order later accesses by other blocks after all accesses by these threads' blocks."""
         blocks = np.unique(self.block_of[self.active(mask)])
         self._launch.arena.fences[self._linear[blocks]] += 1
         self.when = np.where(np.isin(self.block_of, blocks), self.when + FENCE, self.when)
 
     def order_warps(self, mask: Array) -> None:
-        """What these lanes do next comes after all that those of the same warp have done."""
+        """Order later accesses by these lanes after all earlier ones by lanes of their warp."""
         through = self.mask_of(mask)
-        # Parts of a warp may have passed more warp barriers than others: the latest counts.
+        # Parts of a warp may have passed more warp barriers than others: take the maximum.
         latest = np.where(through, self.when, 0).reshape(-1, WARP).max(axis=1)
         self.when = np.where(through, np.repeat(latest, WARP) + WARP_BARRIER, self.when)
 
@@ -268,9 +268,9 @@ class Wave:
         mask: Array,
         place: Place,
     ) -> None:
-        """Run a function that was not inlined, for the lanes of a mask, to its end."""
+        """Run a function that was not inlined to its end, for the lanes of a mask."""
         if name not in self._launch.functions:
-            raise UnknownInstruction(f"The function {name} is not in this PTX ({place}).")
+            raise UnknownInstruction(f"The PTX does not define the function {name} ({place}).")
         decoded = self._launch.functions[name]
         frame = Frame(self, decoded)
         for given, wanted in zip(arguments, decoded.function.params, strict=True):
@@ -292,14 +292,14 @@ class Wave:
 
     @property
     def gone(self) -> Array:
-        """Lanes that are no threads (any more)."""
+        """Lanes without a running thread: padding, or threads that have left the kernel."""
         return self._left | ~self.exists
 
     def leave(self, mask: Array) -> None:
         self._left |= self.mask_of(mask)
 
     def pass_barrier(self, place: Place, mask: Array) -> None:
-        """Blocks of which every thread waits go on. Any other block is stuck."""
+        """Release the blocks in which every thread waits; any other block here is stuck."""
         waiting = self.mask_of(mask).reshape(len(self.blocks), -1)
         exists = self.exists.reshape(len(self.blocks), -1)
         there = waiting.any(axis=1)

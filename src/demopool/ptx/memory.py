@@ -1,15 +1,15 @@
-"""Memory of a launch: where bytes are, who touched them, and what must not happen to them.
+"""Memory of a launch: where bytes are, which threads accessed them, and which accesses are faults.
 
-Addresses are 64 bits. Every global array has a slot of its own, 2^40 bytes apart, and starts in the
-middle of it, so that an index that overflows, or a stride that is wrong, leaves its array on either
-side instead of landing in another one.
+Addresses have 64 bits. Every global array has its own slot of 2^40 bytes and starts in the middle
+of it. An index that overflows, or a wrong stride, therefore leaves its array on either side instead
+of hitting another array.
 Shared and local memory have slots too (their *windows*, for generic addresses); instructions that
 name their space use addresses relative to the window.
 
-A shadow keeps, for every cell of a memory, the last writer and the readers since, with the moment
-they did it. Two accesses by different threads, one of them a write, are a race unless a barrier (or
-for one warp a ``__syncwarp``) lies between them. Threads of different blocks are never ordered,
-except by a fence after the first access (``__threadfence``).
+A shadow records, for every cell of a memory, the last writer and the readers since, each with its
+time stamp. Two accesses by different threads, at least one of them a write, are a race unless a
+barrier (or within one warp a ``__syncwarp``) separates them. Only a fence after the first access
+(``__threadfence``) orders accesses by threads of different blocks.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SLOT_BITS = 40
 SHARED_SLOT, LOCAL_SLOT, PARAM_SLOT = 0x7E0000, 0x7D0000, 0x7C0000
 ARRAY_START = 1 << (SLOT_BITS - 1)
 SHARED_START = 1 << 24
-"""Offset of shared memory in its window: a null pointer is not in it."""
+"""Offset of shared memory in its window, so that a null pointer lies outside."""
 
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
-# A stamp of who: scope << 60 | _SET | a thread. Scope 0 means that thread; 1, 2, 3 several threads
-# of its warp, of its block, of the grid. A thread is block << 10 | its index in the block.
+# A thread stamp: scope << 60 | _SET | thread. Scope 0 means that thread; 1, 2, 3 mean several
+# threads of its warp, of its block, of the grid. A thread is block << 10 | its index in the block.
 _SET = 1 << 59
 _ATOMIC = 1 << 62
 _THREAD = _SET - 1
-# A stamp of when: barriers passed << 40 | fences << 20 | warp barriers.
+# A time stamp: barriers passed << 40 | fences << 20 | warp barriers.
 BARRIER, FENCE, WARP_BARRIER = 1 << 40, 1 << 20, 1
 
 
 class Wrong(NamedTuple):
-    """Which of the lanes that made an access must not, and why."""
+    """A faulty access: the kind of fault, its description, the lane and the address."""
 
     kind: FaultKind
     what: str
@@ -52,22 +52,22 @@ class Wrong(NamedTuple):
 
 
 def reserve(shape: int | tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """Zeros that take memory only where they are touched: 17 GB for K at n = 65,536, say."""
+    """Zeros that take memory only where they are touched; K at n = 65,536 would take 17 GB."""
     count = int(np.prod(shape, dtype=object))
     size = max(count * np.dtype(dtype).itemsize, 1)
     return _pages(size)[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """An array to launch with whose content counts as uninitialised: reading it is a fault.
+    """A launch argument whose content counts as uninitialised: reading it is a fault.
 
-    In every launch that gets it as such: pass ``np.asarray`` of it on when it has been written.
+    This holds in every launch that receives it; pass ``np.asarray`` of it once it is written.
     """
     return reserve(shape, dtype).view(Uninitialised)
 
 
 class Uninitialised(np.ndarray):
-    """Marks an argument; anything made of it by NumPy is marked too, ``np.asarray`` is not."""
+    """Marks an argument as uninitialised; NumPy keeps the mark, ``np.asarray`` removes it."""
 
 
 def _pages(size: int) -> Array:
@@ -75,14 +75,14 @@ def _pages(size: int) -> Array:
         return np.zeros(size, np.uint8)
     if sys.platform != "linux":
         return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-    # NORESERVE (0x4000, named in Python only since 3.13): more than there is may be promised.
+    # NORESERVE (0x4000, named in Python only since 3.13) allows more than the physical memory.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
     return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
 
 
 @dataclass
 class Memory:
-    """Bytes behind one slot; for shared and local memory of every block or thread, in a row."""
+    """Bytes of one slot; shared and local memory hold one copy per block or thread, in a row."""
 
     name: str
     data: Array
@@ -97,14 +97,14 @@ class Memory:
     _views: dict[int, Array] = field(default_factory=dict)
 
     def view(self, width: int) -> Array:
-        """The bytes as words of a width."""
+        """The bytes as words of ``width`` bytes."""
         if width not in self._views:
             whole = self.data.nbytes // width * width
             self._views[width] = self.data[:whole].view(UNSIGNED[width])
         return self._views[width]
 
     def wrong(self, offset: Array, lanes: Array, width: int) -> Wrong | None:
-        """Out of bounds?"""
+        """The first access out of bounds, or None."""
         outside = (offset < self.lead) | (offset > self.lead + self.size - width)
         if not outside.any():
             return None
@@ -120,7 +120,7 @@ class Memory:
 
 @dataclass
 class Traffic:
-    """What a kernel read and wrote of one global array."""
+    """What a kernel read and wrote in one global array."""
 
     requests: int = 0
     sectors: int = 0
@@ -130,7 +130,7 @@ class Traffic:
 
 
 class Shadow:
-    """Stamps for the cells of one memory; ``fences`` counts those of every block."""
+    """Stamps for the cells of one memory; ``fences`` counts the fences of every block."""
 
     def __init__(self, cells: int, fences: Array) -> None:
         self._written, self._written_when = reserve(cells, np.int64), reserve(cells, np.int64)
@@ -138,18 +138,17 @@ class Shadow:
         self._fences = fences
 
     def read(self, cells: Array, who: Array, when: Array) -> tuple[str, int]:
-        """Note a read: what is wrong with it ("" if nothing) and at which position."""
+        """Record a read; return its problem ("" if there is none) and the position."""
         clash = self._clash(self._written[cells], self._written_when[cells], who, when)
         if clash.any():
             return "another thread writes what it reads, no barrier between", int(np.argmax(clash))
         stamp = who | _SET
         before = self._read[cells]
-        # Reads that are ordered before this one need not be kept: what comes after it, comes
-        # after them.
+        # Reads ordered before this one can be dropped: what comes after it also comes after them.
         alive = self._clash(before, self._read_when[cells], who, when)
         stamp = np.where(alive, _merged(before, stamp), stamp)
         self._read[cells], self._read_when[cells] = stamp, when
-        # Lanes that read one cell at once: each pass widens what is stored until it has them all.
+        # Several lanes may read one cell at once: widen the stored stamp until it covers them all.
         missing = self._read[cells] != stamp
         while missing.any():
             cells, stamp = cells[missing], stamp[missing]
@@ -162,7 +161,7 @@ class Shadow:
         return self._written[cells] == 0
 
     def write(self, cells: Array, who: Array, when: Array, *, atomic: bool) -> tuple[str, int]:
-        """Note a write: what is wrong with it ("" if nothing) and at which position."""
+        """Record a write; return its problem ("" if there is none) and the position."""
         before = self._written[cells]
         clash = self._clash(before, self._written_when[cells], who, when)
         if atomic:
@@ -194,14 +193,14 @@ class Shadow:
 
 
 def _scope(stamp: Array, who: Array) -> Array:
-    """How far apart: 0 the same thread, 1 the same warp, 2 the same block, 3 other blocks."""
+    """Distance of two threads: 0 same thread, 1 same warp, 2 same block, 3 different blocks."""
     apart = (stamp ^ who) & _THREAD
     found = (apart > 0).astype(np.int64) + (apart >= 32) + (apart >= 1024)
     return np.maximum(found, (stamp >> 60) & 3)
 
 
 def _merged(stamp: Array, other: Array) -> Array:
-    """One stamp for both: the narrowest scope that has all of their threads."""
+    """One stamp for both: the narrowest scope that contains all of their threads."""
     scope = np.maximum(_scope(stamp, other), (other >> 60) & 3)
     # The lowest thread of the scope stands for all, so that the result is the same in any order.
     shift = np.array([0, 5, 10, 58])[scope]
@@ -220,7 +219,7 @@ class Arena:
         self._known: dict[tuple[int, int, bool], int] = {}
 
     def add(self, name: str, array: Array, *, granule: int, read_only: bool = False) -> int:
-        """Its address: the same again for an array that is passed twice."""
+        """Add an array and return its address; an array that is passed twice keeps its address."""
         if not array.flags.c_contiguous:
             raise LaunchError(f"{name} must be C-contiguous; np.ascontiguousarray makes a copy.")
         flat = array.reshape(-1).view(np.ndarray).view(np.uint8)
@@ -229,7 +228,7 @@ class Arena:
             return self._known[same]
         lead = flat.ctypes.data % 16
         if lead:
-            # As on a device: a view that starts in the middle of something is not aligned.
+            # As on a device, a view that starts inside another array may be misaligned.
             staged = np.zeros(flat.nbytes + lead + 15, np.uint8)
             shift = -staged.ctypes.data % 16
             data = staged[shift : shift + lead + flat.nbytes]

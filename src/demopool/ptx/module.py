@@ -1,4 +1,4 @@
-"""A compiled module: its kernels can be launched here, and assembled."""
+"""A compiled module, whose kernels can be launched and assembled."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from .syntax import BITS, Function, Program, Variable
 Array = Any
 
 WAVE_LANES = 8192
-"""Threads that run together, as whole blocks: enough to make NumPy's own cost small."""
+"""Threads that run together, in whole blocks: enough to make NumPy's call overhead small."""
 
 STEPS = 20_000_000
-"""Instructions of a wave after which a launch is taken for one that never ends."""
+"""Steps of a wave after which a launch counts as one that never ends."""
 
 
 @dataclass
 class Module:
-    """PTX, and how its kernels take their arguments (``numba``: arrays with shape and strides)."""
+    """PTX text and its calling convention (``numba``: arrays are passed with shape and strides)."""
 
     text: str
     arch: str
     numba: bool = False
     names: dict[str, str] = field(default_factory=dict)
     executed: dict[str, set[int]] = field(default_factory=dict)
-    """PTX lines of every kernel that launches have executed so far: what tests cover."""
+    """For every kernel, the PTX lines that launches have executed so far: the test coverage."""
 
     @cached_property
     def program(self) -> Program:
@@ -48,11 +48,11 @@ class Module:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of the kernels, as the PTX has them."""
+        """Names of the kernels in the PTX."""
         return self.program.kernels
 
     def kernel(self, name: str = "") -> Function:
-        """A kernel by its name in the PTX or in the source; without a name the only one."""
+        """A kernel by its name in the PTX or in the source; without a name, the only kernel."""
         known = self.kernels
         wanted = self.names.get(name, name)
         if not name and len(known) == 1:
@@ -63,7 +63,7 @@ class Module:
         return self.program.functions[wanted]
 
     def name_of(self, function: Function) -> str:
-        """As its author wrote it, where that is known."""
+        """The name in the source if it is known, else the name in the PTX."""
         return next(
             (n for n, lowered in self.names.items() if lowered == function.name), function.name
         )
@@ -83,13 +83,13 @@ class Module:
         most_shared: int | None = None,
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> Counts:
-        """Run a kernel over NumPy arrays, which it changes in place, and count what it does.
+        """Run a kernel on NumPy arrays, which it changes in place, and count its work.
 
-        ``blocks`` are those to run (all of the grid if None), as (x, y, z): see ``telling_blocks``.
-        ``shared`` is the dynamic shared memory in bytes; more than 48 kB in all must be allowed by
-        ``most_shared``, as a driver demands it. ``report`` is told how many blocks are done.
-        Raises ``LaunchError`` for a launch a driver would refuse, ``Fault`` for what the kernel
-        does wrong.
+        ``blocks`` are the blocks to run, as (x, y, z) (None: the whole grid); see
+        ``telling_blocks``. ``shared`` is the dynamic shared memory in bytes; a total above 48 kB
+        requires ``most_shared``, as it does with a driver. ``report`` receives the number of
+        finished blocks and their total. Raises ``LaunchError`` for a launch that a driver would
+        reject and ``Fault`` for an error of the kernel.
         """
         function = self.kernel(kernel)
         grid, block = _three(grid, "grid"), _three(block, "block")
@@ -143,7 +143,7 @@ class Module:
     def _arguments(
         self, function: Function, args: Sequence[Any], arena: Arena, granule: int
     ) -> tuple[bytes, dict[str, int]]:
-        """The bytes a driver would be given, and where each parameter is in them."""
+        """The parameter bytes that a driver would receive, and the offset of each parameter."""
         flat = [
             (i, part)
             for i, arg in enumerate(args)
@@ -169,7 +169,7 @@ class Module:
 
 
 def telling_blocks(grid: int | Sequence[int]) -> list[Index]:
-    """Corners and an interior block of a grid: first and last tiles, and one between."""
+    """Representative blocks of a grid: first, middle and last along every axis."""
     axes = [sorted({0, size // 2, size - 1}) for size in _three(grid, "grid")]
     return [(x, y, z) for z in axes[2] for y in axes[1] for x in axes[0]]
 
@@ -206,7 +206,7 @@ def _check_launch(
     if shared > allowed:
         raise LaunchError(
             f"{shared} bytes of shared memory are more than the {allowed} that are allowed"
-            + ("; above 48 kB a kernel must be told (most_shared)." if most_shared is None else ".")
+            + ("; more than 48 kB requires most_shared." if most_shared is None else ".")
         )
 
 
@@ -223,7 +223,7 @@ def _chosen(grid: Index, blocks: Iterable[Sequence[int]] | None) -> list[Index]:
 
 
 def _granule(program: Program) -> int:
-    """Bytes that are watched together: no more than the narrowest access has."""
+    """Bytes per shadow cell: at most the width of the narrowest access."""
     widths = [
         BITS.get(ins.type, 32) // 8
         for function in program.functions.values()
@@ -234,7 +234,11 @@ def _granule(program: Program) -> int:
 
 
 def _numba(value: Any) -> list[Any]:
-    """How Numba passes an array: no owner, sizes, data, shape and strides; tuples item by item."""
+    """The parameters for one Numba argument.
+
+    Numba passes an array as two empty owners, sizes, data, shape and strides, and a tuple item by
+    item.
+    """
     if isinstance(value, tuple):
         return [part for item in value for part in _numba(item)]
     if not isinstance(value, np.ndarray):
@@ -257,7 +261,7 @@ def _check_pointer(param: Variable, i: int) -> None:
 
 
 def _scalar(param: Variable, value: Any, i: int, *, exact: bool) -> bytes:
-    """A number as the parameter wants it. CUDA C gets its bytes unconverted: types must agree."""
+    """The bytes of a number. CUDA C gets them unconverted, so its types must agree."""
     width = BITS[param.type] // 8
     if isinstance(value, bytes | np.void):
         data = value if isinstance(value, bytes) else value.tobytes()
@@ -268,7 +272,7 @@ def _scalar(param: Variable, value: Any, i: int, *, exact: bool) -> bytes:
         dtype = {"f": "f", "s": "i"}.get(param.type[0], "u")
         return np.array(value).astype(f"{dtype}{width}").tobytes()
     if not isinstance(value, int | float | np.generic):
-        raise LaunchError(f"Argument {i} is a {type(value).__name__}: no array and no number.")
+        raise LaunchError(f"Argument {i} is a {type(value).__name__}, not an array or a number.")
     if not isinstance(value, np.generic):
         raise LaunchError(
             f"Argument {i} is a Python {type(value).__name__}, which a driver is given as 8 bytes; "

@@ -1,9 +1,9 @@
-"""Mutants: a kernel with one instruction changed, to see whether its tests would notice.
+"""Mutants: kernels with one instruction changed, to find out whether their tests notice.
 
-Each is a small mistake a person or a compiler could make: another operation or comparison, swapped
-operands, a number off by one, an address off by one element, a missing instruction, a branch the
-other way. Changes that could not matter are not made (address conversions that change no bit, the
-order of the operands of a sum).
+Each change is a small mistake that a person or a compiler could make: another operation or
+comparison, swapped operands, a number off by one, an address off by one element, a missing
+instruction, an inverted branch. Changes without effect are not made (address conversions that
+change no bit, the order of the operands of a sum).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _NEXT_COMPARISON = {
 }
 _ORDERED = {"sub", "div", "rem", "shl", "shr", "selp", "setp"}
 _KEPT = {"ret", "exit", "bra", "cvta", "call", "trap", "ld", "nanosleep"}
-"""Not left out: either nothing would change, or nothing would be left to run."""
+"""Instructions that are never removed: nothing would change, or nothing would be left to run."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with one change; ``what`` says which, ``line`` where."""
+    """A module with one change, which ``what`` describes; ``line`` is its line in the PTX."""
 
     module: Module
     kernel: str
@@ -65,10 +65,10 @@ class Mutant:
 
 
 def mutants(module: Module, kernel: str = "", count: int = 50, seed: int = 0) -> Iterator[Mutant]:
-    """Different changes of one kernel, drawn without repetition; the same for the same seed.
+    """Distinct mutants of one kernel, drawn without replacement; the seed determines the draw.
 
-    Only what launches of this module have executed is changed: in code that a test never reaches
-    nothing can be caught. ``coverage`` tells how much that is.
+    Only instructions that launches of this module have executed are changed, because a test cannot
+    detect a change in code that it never reaches. ``coverage`` gives their share.
     """
     function = module.kernel(kernel)
     reached = module.executed.get(function.name, set())
@@ -97,7 +97,7 @@ def coverage(module: Module, kernel: str = "") -> float:
 
 
 def _with(module: Module, kernel: str, at: int, changed: Instruction | None) -> Module:
-    """A copy of a module in which one instruction is another one, or none."""
+    """A copy of a module in which one instruction is replaced, or removed (None)."""
     program = module.program
     function = program.functions[kernel]
     code, labels = list(function.code), dict(function.labels)
@@ -115,7 +115,7 @@ def _with(module: Module, kernel: str, at: int, changed: Instruction | None) -> 
 def _changes(
     ins: Instruction, registers: dict[str, str]
 ) -> Iterator[tuple[Instruction | None, str]]:
-    """Every change of one instruction, with words for it."""
+    """Every change of one instruction, with its description."""
     if ins.op not in _KEPT:
         yield None, f"`{ins.text}` left out"
     if ins.guard is not None:
@@ -149,7 +149,7 @@ def _operations(ins: Instruction) -> Iterator[Instruction]:
 
 
 def _operands(ins: Instruction, registers: dict[str, str]) -> Iterator[Instruction]:
-    """One operand changed a little: a number, an address, or the register next to it."""
+    """Change one operand slightly: a number, an address, or to the neighbouring register."""
     if ins.op in ("bra", "call", "bar", "barrier"):
         return
     first = 1 if ins.op != "st" and ins.op != "red" else 0
@@ -175,11 +175,12 @@ def _other_operand(
 
 
 def _other_number(operand: Immediate, op: str) -> int:
-    """The next integer, or one bit of a mask less; of a float about half as much again, or 1."""
+    """The next integer; a mask with its lowest bit flipped; a float with its highest fraction bit
+    flipped, or 1 instead of 0."""
     if op in ("and", "or", "xor"):
         return operand.value ^ ((operand.value & -operand.value) or 1)
     if op == "selp" and not operand.float_bits:
-        return int(operand.value == 0)  # mostly a truth value: any other number is as true as 1
+        return int(operand.value == 0)  # usually a truth value: all other numbers act like 1
     if not operand.float_bits:
         return operand.value + 1
     ones, fraction = (0x3F800000, 22) if operand.float_bits == 32 else (0x3FF << 52, 51)
@@ -187,7 +188,7 @@ def _other_number(operand: Immediate, op: str) -> int:
 
 
 def _neighbour(name: str, registers: dict[str, str]) -> str | None:
-    """The register before it, of the same type."""
+    """The preceding register of the same type, if there is one."""
     stem = name.rstrip("0123456789")
     number = name[len(stem) :]
     before = f"{stem}{int(number) - 1}" if number and int(number) > 1 else ""

@@ -1,4 +1,7 @@
-"""PTX text -> ``Program``. Every instruction keeps its line, and that of the source if known."""
+"""Parse PTX text into a ``Program``.
+
+Every instruction keeps its line in the PTX, and its line in the source if that is known.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ _FILE = re.compile(r"\.file\s+(\d+)\s+\"([^\"]*)\"")
 
 
 def parse(text: str) -> Program:
-    """Read a whole file of PTX."""
+    """Parse a whole PTX file."""
     return _Parser(text).program()
 
 
@@ -76,14 +79,14 @@ class _Parser:
                 variable = _VARIABLE.match(text[at : end if end >= 0 else at])
                 if variable is None:
                     raise UnknownInstruction(
-                        f"PTX line {self._line(at)} is not understood: {_first_line(text[at:])}"
+                        f"PTX line {self._line(at)} is not supported: {_first_line(text[at:])}"
                     )
                 _declare(found, variable)
                 at = end + 1
         return found
 
     def _function(self, program: Program, match: re.Match[str]) -> int:
-        """Add a function, or note a declaration; where it ends."""
+        """Add a function or a declaration, and return its end."""
         end = match.end()
         if self._text[end] == ";":
             program.declared.add(match["name"])
@@ -108,7 +111,7 @@ class _Parser:
         text, source = self._text, ""
         blank = re.compile(r"[\s{}]*")  # braces at the start of a statement open and close a scope
         while True:
-            at = blank.match(text, at, end).end()  # type: ignore[union-attr]  # matches nothing too
+            at = blank.match(text, at, end).end()  # type: ignore[union-attr]  # always matches
             if at >= end:
                 return
             if label := _LABEL.match(text, at, end):
@@ -130,10 +133,10 @@ class _Parser:
         elif text.startswith((".shared", ".local")):
             match = _VARIABLE.match(text)
             if match is None:
-                raise UnknownInstruction(f"PTX line {line} is not understood: {text}")
+                raise UnknownInstruction(f"PTX line {line} is not supported: {text}")
             getattr(function, match["space"]).append(_variable(match))
         elif text.startswith((".param", ".pragma")):
-            pass  # parameters of calls are made when they are stored to
+            pass  # parameters of calls are created by the first store to them
         else:
             function.code.append(_instruction(text, line, source))
 
@@ -150,7 +153,7 @@ class _Parser:
 
 
 def _without_comments(text: str) -> str:
-    """Comments become blanks, so that lines keep their numbers."""
+    """Remove comments, keeping the line breaks so that line numbers stay the same."""
     text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
     return re.sub(r"//[^\n]*", "", text.replace("\0", ""))
 
@@ -165,7 +168,7 @@ def _parameters(text: str | None) -> tuple[Variable, ...]:
         if piece.strip():
             match = _VARIABLE.match(piece.strip())
             if match is None:
-                raise UnknownInstruction(f"This parameter is not understood: {piece.strip()}")
+                raise UnknownInstruction(f"This parameter is not supported: {piece.strip()}")
             found.append(_variable(match))
     return tuple(found)
 
@@ -173,7 +176,7 @@ def _parameters(text: str | None) -> tuple[Variable, ...]:
 def _variable(match: re.Match[str]) -> Variable:
     width = BITS.get(match["type"], 0) // 8
     if not width:
-        raise UnknownInstruction(f"Variables of type {match['type']} are not understood.")
+        raise UnknownInstruction(f"Variables of type {match['type']} are not supported.")
     count = 1
     for size in re.findall(r"\[(\d*)\]", match["array"]):
         count *= int(size or 0)
@@ -188,7 +191,7 @@ def _initial(text: str, kind: str) -> bytes:
     for item in re.findall(r"[^{},\s]+", text):
         value = _number(item)
         if value is None:
-            raise UnknownInstruction(f"This initial value is not understood: {item}")
+            raise UnknownInstruction(f"This initial value is not supported: {item}")
         if kind in ("f32", "f64") and not value.float_bits:
             data += struct.pack("<f" if kind == "f32" else "<d", float(value.value))
         else:
@@ -212,7 +215,7 @@ def _declare(program: Program, match: re.Match[str]) -> None:
 def _registers(function: Function, text: str) -> None:
     kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text).groups()  # type: ignore[union-attr]
     if kind not in BITS:
-        raise UnknownInstruction(f"Registers of type {kind} are not understood.")
+        raise UnknownInstruction(f"Registers of type {kind} are not supported.")
     for name in (piece.strip() for piece in names.split(",")):
         if many := re.fullmatch(rf"({_NAME})<(\d+)>", name):
             function.registers |= {f"{many[1]}{i}": kind for i in range(int(many[2]))}
@@ -223,7 +226,7 @@ def _registers(function: Function, text: str) -> None:
 def _instruction(text: str, line: int, source: str) -> Instruction:
     match = _INSTRUCTION.fullmatch(text)
     if match is None:
-        raise UnknownInstruction(f"PTX line {line} is not understood: {text}")
+        raise UnknownInstruction(f"PTX line {line} is not supported: {text}")
     negated, guard, op, modifiers, rest = match.groups()
     return Instruction(
         op,
@@ -236,7 +239,7 @@ def _instruction(text: str, line: int, source: str) -> Instruction:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are in no brackets."""
+    """Split at the commas outside of brackets."""
     pieces, depth, current = [], 0, ""
     for character in text:
         depth += (character in "{[(") - (character in "}])")
@@ -263,13 +266,13 @@ def _operand(text: str, line: int) -> Operand:
         return number
     if re.fullmatch(r"[$\w]+", text):
         return Symbol(text)
-    raise UnknownInstruction(f"PTX line {line}: the operand {text} is not understood.")
+    raise UnknownInstruction(f"PTX line {line}: the operand {text} is not supported.")
 
 
 def _address(text: str, line: int) -> Address:
     match = re.fullmatch(rf"({_NAME})\s*(?:\+\s*(-?\w+))?", text)
     if match is None:
-        raise UnknownInstruction(f"PTX line {line}: the address [{text}] is not understood.")
+        raise UnknownInstruction(f"PTX line {line}: the address [{text}] is not supported.")
     base = _operand(match[1], line)
     assert isinstance(base, Register | Symbol | Immediate)
     return Address(base, int(match[2], 0) if match[2] else 0)

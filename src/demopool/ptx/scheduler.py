@@ -1,9 +1,9 @@
-"""Which lanes run next: the lowest instruction first, until everybody has left.
+"""Decide which lanes run next: the lowest instruction first, until all lanes have left.
 
-Lanes that stand at the same instruction form a group. The group with the lowest instruction runs,
-until it meets another one (they merge), splits at a branch, waits at a barrier or leaves. Running
-the lowest first makes divergent branches come together again as early as they can. A group that
-keeps reading what only others can change lets the next higher one run: it may wait for it.
+Lanes at the same instruction form a group. The group at the lowest instruction runs until it meets
+another group (they merge), splits at a branch, waits at a barrier or leaves. Running the lowest
+group first lets divergent branches reconverge as early as possible. A group that keeps polling
+memory yields to the next higher group, because it may be waiting for it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Array = Any
 
 POLLS = 1000
-"""Volatile or atomic reads by one group after which another one gets a turn."""
+"""Volatile or atomic reads by one group after which it yields to another."""
 
 
 class Scheduler:
-    """Takes the lanes of one call of one function to its end."""
+    """Runs the lanes of one function call to its end."""
 
     def __init__(self, wave: Wave, frame: Frame, launch: Launch, *, is_kernel: bool) -> None:
         self._wave, self._frame, self._launch = wave, frame, launch
@@ -52,16 +52,16 @@ class Scheduler:
                 return
 
     def _next(self) -> int:
-        """The lowest group; after one that polls, the next higher one."""
+        """The lowest group; after a group that polled, the next higher one."""
         after, self._after = self._after, -1
         return min((at for at in self._groups if at > after), default=min(self._groups))
 
     def _limit(self, at: int) -> int:
-        """Where a group that is at an instruction meets the next one."""
+        """Where a group at an instruction meets the next group."""
         return min((other for other in self._groups if other >= at), default=len(self._steps) + 1)
 
     def _run_group(self, at: int, mask: Array) -> None:
-        """From an instruction on, until the group meets another one, splits, waits or leaves."""
+        """Run a group from an instruction until it meets another one, splits, waits or leaves."""
         wave, frame, launch = self._wave, self._frame, self._launch
         counts, steps = launch.counts, self._steps
         limit, polls = self._limit(at), 0
@@ -97,7 +97,7 @@ class Scheduler:
             self._check_registers(step, step.uses, mine)
             if step.kind is Kind.PLAIN:
                 unknown = self._unknown(step, mine)
-                step.run(frame, mine)  # type: ignore[misc]  # a plain step has something to run
+                step.run(frame, mine)  # type: ignore[misc]  # a plain step always has ``run``
                 if unknown is not None:
                     frame.forget(step.targets, unknown)
                 self._count_arithmetic(step, count)
@@ -116,14 +116,14 @@ class Scheduler:
         self._push(at, mask)
 
     def _check_registers(self, step: Step, registers: tuple[int, ...], mask: Array) -> None:
-        """What no instruction has written must not be stored, be an address, or decide."""
+        """Undefined values must not be stored, used as an address, or decide a branch."""
         unknown = self._frame.never_written(registers, mask)
         if unknown is not None:
             what = "it depends on a register never written, or on a lane that took no part"
             raise self._wave.fault(FaultKind.UNINITIALISED, what, step.place, unknown)
 
     def _unknown(self, step: Step, mask: Array) -> Array | None:
-        """Lanes for which the result of a step is no value; None if there are none."""
+        """Lanes in which the result of a step is undefined; None if there is none."""
         unknown = self._frame.never_written(step.sources, mask)
         if step.choice is None:
             return unknown
@@ -134,7 +134,7 @@ class Scheduler:
         return unknown
 
     def _turn(self, step: Step, at: int, mask: Array, mine: Array, all_of_them: bool) -> None:
-        """What ends a group: the lanes of ``mine`` do something else than the others."""
+        """End a group: the lanes of ``mine`` take the step, the others continue after it."""
         if not all_of_them:
             others = self._wave.mask_of(mask) & ~mine
             self._push(at + 1, others)
@@ -146,14 +146,14 @@ class Scheduler:
         elif step.kind is Kind.BARRIER:
             if not self._is_kernel:
                 raise UnknownInstruction(
-                    f"Barriers in functions that were not inlined are not known here: {step.place}."
+                    f"Barriers in functions that were not inlined are not supported: {step.place}."
                 )
             self._waiting[at] = _union(self._waiting.get(at, False), mine)
         else:
             self._warp_step(step, at, mine)
 
     def _warp_step(self, step: Step, at: int, mine: Array) -> None:
-        """Lanes whose warp is complete go on; the others wait for those they name."""
+        """Run the lanes whose warp is complete; the others wait for the lanes in their mask."""
         mine = _union(self._parked.pop(at, False), mine)
         ready = self._complete(step, mine)
         if ready is None or ready.any():
@@ -166,7 +166,7 @@ class Scheduler:
                 self._parked[at] = rest
 
     def _complete(self, step: Step, mine: Array) -> Array:
-        """Lanes of which all the lanes they name are here (None: all lanes)."""
+        """Lanes whose mask names only lanes that are here (None: all lanes)."""
         wave = self._wave
         assert step.members is not None
         named = np.broadcast_to(step.members(self._frame), (wave.lanes,))
@@ -187,7 +187,7 @@ class Scheduler:
         return mine if bool((ready == here).all()) else ready
 
     def _wake(self) -> None:
-        """Everybody else waits: warps that are complete by now go on, any other is stuck."""
+        """Resume a warp that is complete by now; if there is none, all lanes are stuck."""
         for at in list(self._parked):
             mask = self._parked[at]
             ready = self._wave.mask_of(self._complete(self._steps[at], mask))
@@ -231,7 +231,7 @@ class Scheduler:
 
 
 def _union(one: Array, other: Array) -> Array:
-    """Of masks; False is the empty one, None everybody."""
+    """The union of two masks; False is the empty mask, None means all lanes."""
     if one is False:
         return other
     if one is None or other is None:

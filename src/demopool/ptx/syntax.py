@@ -1,4 +1,4 @@
-"""What a PTX file says, as plain values (made by ``parser``, changed by ``mutants``)."""
+"""The content of a PTX file as plain values (created by ``parser``, changed by ``mutants``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BITS = {
     "bf16x2": 32,
     "pred": 1,
 }
-"""Width of every type of PTX that is understood here."""
+"""Width in bits of every supported PTX type."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A number as it is written: an integer, or the bits of a float (``0f3F800000``)."""
+    """A literal number: an integer, or the bits of a float (``0f3F800000``)."""
 
     value: int
     float_bits: int = 0
@@ -97,13 +97,13 @@ class Instruction:
 
     @property
     def type(self) -> str:
-        """The last modifier: by the rules of PTX, the type of the instruction."""
+        """The type of the instruction: in PTX, its last modifier."""
         return self.modifiers[-1] if self.modifiers else ""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A parameter or a variable in some memory; ``size`` in bytes, 0 when the launch decides."""
+    """A parameter or a variable in memory; ``size`` is in bytes, 0 if the launch sets it."""
 
     name: str
     type: str
@@ -130,7 +130,7 @@ class Function:
 
 @dataclass
 class Program:
-    """A whole file; ``dynamic_shared`` are names of the one array whose size the launch gives."""
+    """A whole file; ``dynamic_shared`` are names of the one array whose size the launch sets."""
 
     target: str
     functions: dict[str, Function] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The instructions of PTX that are understood, by what they do; any other one is an error."""
+"""All supported PTX instructions, grouped by what they do; any other instruction is an error."""
 
 from . import access, arithmetic, bits, control, moves, selection, warps
 from .building import Builder

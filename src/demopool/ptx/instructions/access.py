@@ -1,4 +1,4 @@
-"""Loads, stores and atomics: addresses resolved, checked, noted in the shadow, counted."""
+"""Loads, stores and atomics: resolve, check, record and count their accesses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 class Piece(NamedTuple):
-    """Lanes of an access that hit one memory, and the bytes where they hit it."""
+    """The lanes of an access that fall into one memory, and their byte offsets there."""
 
     memory: Memory
     lanes: Array
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What an instruction says about its access."""
+    """The properties of an instruction's memory access."""
 
     place: Place
     space: str
@@ -62,7 +62,7 @@ def _access(ins: Instruction, place: Place, also: Collection[str] = ()) -> Acces
     for m in modifiers:
         hint = m in _HINTS or m.startswith(("L1_", "L2_", "shared_")) or m == "cache_hint"
         if not (hint or m in _SPACES or m in _VECTORS or m in BITS or m in also):
-            raise UnknownInstruction(f"The modifier .{m} of {ins.text} is not known here.")
+            raise UnknownInstruction(f"The modifier .{m} of {ins.text} is not supported.")
     space = next((m for m in ins.modifiers if m in _SPACES or m.startswith("shared_")), "")
     count = next((_VECTORS[m] for m in ins.modifiers if m in _VECTORS), 1)
     ordered = bool(modifiers & {"volatile", "relaxed", "acquire", "release", "acq_rel"})
@@ -181,7 +181,7 @@ def atomic(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 def _one_by_one(
     function: Callable[..., Array] | None, view: Array, index: Array, given: list[Array]
 ) -> Array:
-    """Change words in the order of the lanes (None: compare and swap); what was there before."""
+    """Update words in lane order (None: compare and swap), and return the old values."""
     before = np.zeros(len(index), view.dtype)
     for turn in _turns(index):
         old, value = view[index[turn]], given[0][turn]
@@ -194,7 +194,7 @@ def _one_by_one(
 
 
 def _turns(index: Array) -> Iterator[Array]:
-    """Lanes that can go at once: of those that share an address one after the other, in order."""
+    """Groups of lanes with distinct addresses; lanes that share an address keep their order."""
     left = np.arange(len(index))
     while len(left):
         _, first = np.unique(index[left], return_index=True)
@@ -210,16 +210,16 @@ def _address(decoder: Decoder, address: Address) -> Read:
 
 
 def _pieces(wave: Wave, access: Access, address: Array, mask: Array, op: str) -> list[Piece]:
-    """Where the lanes of an access go; everything that must not happen is a fault here."""
+    """Split an access by memory, after checking it: any violation raises a fault."""
     lanes = wave.active(mask)
     address = np.broadcast_to(address, (wave.lanes,))[lanes].astype(np.int64)
     pieces = []
     for memory, picked, offsets in _resolved(wave, access, address, lanes):
         piece = _piece(wave, memory, lanes[picked], picked, offsets)
-        crooked = offsets % access.size != 0
-        if crooked.any():
+        misaligned = offsets % access.size != 0
+        if misaligned.any():
             what = f"{memory.name}: {access.size} bytes at an address that is no multiple of it"
-            raise _at(wave, access, piece, int(np.argmax(crooked)), FaultKind.MISALIGNED, what)
+            raise _at(wave, access, piece, int(np.argmax(misaligned)), FaultKind.MISALIGNED, what)
         wrong = memory.wrong(offsets, piece.lanes, access.size)
         if wrong is not None:
             raise wave.fault_of(wrong, access.place, memory.name)
@@ -233,7 +233,7 @@ def _pieces(wave: Wave, access: Access, address: Array, mask: Array, op: str) ->
 def _resolved(
     wave: Wave, access: Access, address: Array, lanes: Array
 ) -> Iterator[tuple[Memory, Any, Array]]:
-    """By memory: which of the lanes, and their offsets in it."""
+    """For every memory: the lanes whose addresses lie in it, and their offsets."""
     everything = slice(None)
     if access.space == "shared":
         yield wave.shared, everything, address - SHARED_START
@@ -280,7 +280,7 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
         if op != "store" and not memory.initialised:
             never = shadow.never_written(cells)
             if never.any():
-                what = f"nobody has written this byte of {memory.name}"
+                what = f"no thread has written this byte of {memory.name}"
                 raise _at(wave, access, piece, int(np.argmax(never)), FaultKind.UNINITIALISED, what)
         if op == "load" and access.read_only:
             written = ~shadow.never_written(cells)
@@ -289,7 +289,7 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
                 at = int(np.argmax(written))
                 raise _at(wave, access, piece, at, FaultKind.READ_ONLY, what)
         if op == "load":
-            # A volatile read may meet a write: it is meant to.
+            # A volatile read may race with a write on purpose.
             problem, at = ("", 0) if access.synchronising else shadow.read(cells, who, when)
         else:
             atomic = op == "atomic" or access.synchronising
@@ -314,7 +314,7 @@ def _count(wave: Wave, access: Access, piece: Piece, op: str) -> None:
     counts, warps = wave.counts, wave.warps
     memory = piece.memory
     if memory is wave.shared:
-        # Each block has its own banks, and blocks share no warp: their copies do not matter.
+        # Each block has its own banks and blocks share no warp: offsets within a copy suffice.
         counting.count_shared(counts, piece.lanes, piece.offsets, access.size, warps)
     elif memory is wave.local:
         counts.local_requests += wave.warp_count(piece.lanes)

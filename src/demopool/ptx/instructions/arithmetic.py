@@ -40,7 +40,7 @@ def _saturating(a: Array, b: Array, minus: bool) -> Array:
 
 
 def _with_carry(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """32 or 64 bits of a longer sum; the carry stays in the frame."""
+    """Add 32 or 64 bits of a longer sum; the frame keeps the carry."""
     bits = f"u{BITS[ins.type]}"
     first, second = (decoder.read(operand, bits) for operand in ins.operands[1:])
     write = decoder.write(ins.operands[0], bits)
@@ -110,7 +110,7 @@ def _divide(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, *ROUNDING, "ftz", "approx", "full")
     mode = rounding_mode(ins)
     if is_float(ins.type):
-        # Approximate division is within 2 units in the last place; here it is exact.
+        # A device divides approximately, within 2 units in the last place; here it rounds once.
         return computed(decoder, ins, place, lambda a, b: floats.divide(a, b, mode), special=1)
     return computed(decoder, ins, place, integers.divide)
 
@@ -154,7 +154,7 @@ def _reciprocal(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def _elementary(function: Callable[[Array], Array]) -> Builder:
-    """Approximate on a device (to about 2 units in the last place); here rounded once."""
+    """Rounded once here; a device approximates, within about 2 units in the last place."""
 
     def build(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         only(ins, "approx", "ftz")

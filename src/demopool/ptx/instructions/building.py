@@ -1,4 +1,4 @@
-"""How an instruction becomes a step: the builder's tools."""
+"""Helpers for the builders, which turn instructions into steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Array = Any
 Builder = Callable[[Decoder, Instruction, Place], Step]
-"""Turns the operands of an instruction into a step."""
+"""Turns an instruction into a step."""
 
 ROUNDING = ("rn", "rz", "rm", "rp")
 
@@ -29,17 +29,17 @@ def is_float(kind: str) -> bool:
 
 
 def calculable(kind: str, place: Place) -> str:
-    """Types that are bits here can be moved and converted; to calculate with them is an error."""
+    """Reject arithmetic on types kept as bits: they can only be moved and converted."""
     if kind in ("bf16", "f16x2", "bf16x2"):
-        raise UnknownInstruction(f"Calculating with .{kind} is not known here ({place}).")
+        raise UnknownInstruction(f"Arithmetic on .{kind} is not supported ({place}).")
     return kind
 
 
 def only(ins: Instruction, *allowed: str) -> None:
-    """Modifiers that are not understood are an error: what they mean would be ignored."""
+    """Reject unsupported modifiers, whose meaning would otherwise be ignored."""
     strange = [m for m in ins.modifiers if m not in allowed and m not in BITS]
     if strange:
-        raise UnknownInstruction(f"The modifier .{strange[0]} of {ins.text} is not known here.")
+        raise UnknownInstruction(f"The modifier .{strange[0]} of {ins.text} is not supported.")
 
 
 def computed(
@@ -53,9 +53,10 @@ def computed(
     flops: int = 0,
     special: int = 0,
 ) -> Step:
-    """A step ``d = compute(a, b, ...)``; every operand has the instruction's type unless told.
+    """A step ``d = compute(a, b, ...)``.
 
-    With ``kinds`` the modifiers of floats (.ftz, .sat) are left to ``compute``.
+    Operands have the instruction's type unless ``kinds`` or ``result`` give another. With
+    ``kinds``, ``compute`` handles the float modifiers (.ftz, .sat) itself.
     """
     kind = ins.type if kinds else calculable(ins.type, place)
     reads = [
@@ -81,7 +82,7 @@ def computed(
 
 
 def _with_float_modifiers(ins: Instruction, compute: Callable[..., Array]) -> Callable[..., Array]:
-    """Flush-to-zero of operands and results, and saturation."""
+    """Add flushing of operands and results to zero (.ftz), and saturation (.sat)."""
     if not is_float(ins.type) or not {"ftz", "sat"} & set(ins.modifiers):
         return compute
     flush, saturate = "ftz" in ins.modifiers, "sat" in ins.modifiers

@@ -29,8 +29,8 @@ def _leave(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         return Step(place, Kind.LEAVE)
 
     def run(frame: Frame, mask: Array) -> None:
-        # Refused when it is run, not before: compilers put one behind every trap.
-        raise UnknownInstruction(f"Leaving the kernel in a function is not known here ({place}).")
+        # Rejected only when it runs, because compilers put an exit after every trap.
+        raise UnknownInstruction(f"exit inside a called function is not supported ({place}).")
 
     return Step(place, Kind.PLAIN, run)
 
@@ -43,7 +43,7 @@ def _barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, "sync", "cta", "aligned")
     identity = ins.operands[0] if ins.operands else Immediate(0)
     if len(ins.operands) > 1 or "sync" not in ins.modifiers or not isinstance(identity, Immediate):
-        raise UnknownInstruction(f"Barriers for a part of the block are not known here ({place}).")
+        raise UnknownInstruction(f"Barriers for a part of the block are not supported ({place}).")
     return Step(place, Kind.BARRIER)
 
 

@@ -75,7 +75,7 @@ def _convert(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     if result in ("f16x2", "bf16x2"):
         return _convert_pair(decoder, ins, place, result, mode)
     if result == "bf16" and (source not in ("f32", "f16", "bf16") or mode not in ("rn", "rz")):
-        raise UnknownInstruction(f"This conversion to .bf16 is not known here ({place}).")
+        raise UnknownInstruction(f"This conversion to .bf16 is not supported ({place}).")
 
     def compute(a: Array) -> Array:
         if source == "bf16":
@@ -109,7 +109,7 @@ def _conversion(a: Array, result: str, mode: str, saturate: bool) -> Array:
 
 
 def _from_integer(a: Array, dtype: Any, mode: str) -> Array:
-    """Rounded once: 64 bits are the exact sum of two halves."""
+    """Convert an integer with one rounding: 64 bits are the exact sum of two halves."""
     if a.dtype.itemsize < 8:
         return floats.sum_of(a.astype(np.float64), np.float64(0), dtype, mode)
     high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
@@ -148,7 +148,9 @@ def _convert_address(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 def _is_in_space(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     if "const" in ins.modifiers:
-        raise UnknownInstruction(f"Constants are in global memory here ({place}).")
+        raise UnknownInstruction(
+            f"isspacep.const is not supported: constants are kept in global memory ({place})."
+        )
     slot = _WINDOWS[ins.modifiers[0]]
     windows = [s for s in _WINDOWS.values() if s]
 

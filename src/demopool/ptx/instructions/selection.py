@@ -33,7 +33,7 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def compare(name: str, a: Array, b: Array) -> Array:
-    """Ordered comparisons with a NaN are false, those that end in u are true."""
+    """Compare; with a NaN, ordered comparisons are false and those that end in u are true."""
     if name == "ne":
         unordered = np.isnan(a) | np.isnan(b) if a.dtype.kind == "f" else False
         return np.not_equal(a, b) & ~np.asarray(unordered)
@@ -58,7 +58,7 @@ _COMPARISONS = (*_COMPARE, "ne", *(f"{c}u" for c in ("eq", "ne", "lt", "le", "gt
 def _comparison(
     decoder: Decoder, ins: Instruction, place: Place
 ) -> tuple[Callable[[Frame], tuple[Array, Array]], str]:
-    """Reads both operands of a comparison: its truth, and what it is combined with."""
+    """A reader of a comparison's two results (the second negated), and the type compared."""
     only(ins, *_COMPARISONS, "num", "nan", *_COMBINE, "ftz")
     name, kind = ins.modifiers[0], calculable(ins.type, place)
     combine = next((_COMBINE[m] for m in ins.modifiers[1:] if m in _COMBINE), None)
@@ -91,7 +91,7 @@ def _set_predicate(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def _set(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """All bits, or 1.0, where a comparison holds."""
+    """Set all bits, or 1.0, where a comparison holds, else 0."""
     truth, _ = _comparison(decoder, ins, place)
     result = ins.modifiers[-2]
     dtype = DTYPES[result]

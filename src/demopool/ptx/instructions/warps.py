@@ -1,4 +1,4 @@
-"""What the lanes of a warp do together: shuffles, votes, reductions, barriers."""
+"""Instructions of a whole warp: shuffles, votes, reductions, barriers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LANE = np.arange(32)
 
 
 def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """Every lane reads a register of another one."""
+    """Every lane reads a register of another lane."""
     only(ins, "sync", "up", "down", "bfly", "idx")
     mode = next(m for m in ins.modifiers if m in ("up", "down", "bfly", "idx"))
     if "sync" not in ins.modifiers:
-        raise UnknownInstruction(f"Shuffles without .sync left PTX with sm_70 ({place}).")
+        raise UnknownInstruction(f"PTX has had no shuffles without .sync since sm_70 ({place}).")
     targets = decoder.parts(ins.operands[0])
     write = decoder.write(targets[0], "b32")
     write_inside = decoder.write(targets[1], "pred") if len(targets) > 1 else None
@@ -52,7 +52,7 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
         values = np.broadcast_to(value(frame), lanes.shape)
         unknown = frame.never_written(from_registers, mask)
         write(frame, values[taken], mask)
-        # What a lane that takes no part would give is undefined; often nobody uses it.
+        # A value from a lane that takes no part is undefined, but often it is not used.
         unknown = ~active if unknown is None else unknown | ~active
         if (unknown[taken] & active).any():
             frame.forget(to_registers, unknown[taken] & active)
@@ -63,7 +63,7 @@ def shuffle(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """Whether all, any, or which lanes have a predicate."""
+    """Whether a predicate holds in all or any lanes, or in which."""
     only(ins, "sync", "all", "any", "uni", "ballot")
     kind = next(m for m in ins.modifiers if m in ("all", "any", "uni", "ballot"))
     result = "b32" if kind == "ballot" else "pred"
@@ -89,7 +89,7 @@ def vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def match(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """Which lanes have the same value (any), or whether all have (all)."""
+    """Which lanes have the same value (any), or whether all of them have (all)."""
     only(ins, "sync", "all", "any")
     for_all = "all" in ins.modifiers
     targets = decoder.parts(ins.operands[0])
@@ -115,12 +115,12 @@ def match(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def reduce(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """A sum, an extreme or a combination of bits over lanes."""
+    """A sum, minimum, maximum or bitwise combination over lanes."""
     only(ins, "sync", "add", "min", "max", "and", "or", "xor")
     name = next(m for m in ins.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
     dtype = DTYPES[ins.type]
     if dtype.kind == "f":
-        raise UnknownInstruction(f"Reductions of floats are not known here ({place}).")
+        raise UnknownInstruction(f"Reductions of floats are not supported ({place}).")
     limits = np.iinfo(dtype)
     neutral = {"min": limits.max, "max": limits.min, "and": limits.max if limits.min == 0 else -1}
     function: Any = {
@@ -160,7 +160,7 @@ def warp_barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     named = decoder.read(ins.operands[0], "u32")
 
     def members(frame: Frame) -> Array:
-        """Unlike a shuffle it has nothing to get from threads that have left: it may name them."""
+        """The mask may name threads that have left: unlike a shuffle, nothing is read from them."""
         return named(frame) & ~np.repeat(_bits(frame.wave.gone.reshape(-1, 32)), 32)
 
     def run(frame: Frame, mask: Array) -> None:
@@ -170,11 +170,11 @@ def warp_barrier(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def barrier_vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
-    """A barrier of the block that counts, or combines, a predicate of all of its threads."""
+    """A barrier of the block that counts or combines a predicate of all its threads."""
     only(ins, "red", "cta", "aligned", "popc", "and", "or")
     name = next(m for m in ins.modifiers if m in ("popc", "and", "or"))
     if len(ins.operands) != 3:
-        raise UnknownInstruction(f"Barriers for a part of the block are not known here ({place}).")
+        raise UnknownInstruction(f"Barriers for a part of the block are not supported ({place}).")
     write = decoder.write(ins.operands[0], "u32" if name == "popc" else "pred")
     read = decoder.read(ins.operands[2], "pred")
 
@@ -196,14 +196,14 @@ def barrier_vote(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
 
 def _rows(frame: Frame, members: Any, mask: Array) -> Array:
-    """(warps, 32, 32): the lanes that take part, as each lane of the warp names them."""
+    """The lanes that take part, as each lane of the warp names them: (warps, 32, 32)."""
     named = np.broadcast_to(members(frame), (frame.wave.lanes,)).reshape(-1, 32)
     present = frame.wave.mask_of(mask).reshape(-1, 1, 32)
     return ((named[:, :, None] >> _LANE.astype(np.uint32)) & np.uint32(1)).astype(bool) & present
 
 
 def _bits(rows: Array) -> Array:
-    """Truth values of 32 lanes as one word."""
+    """Pack the truth values of 32 lanes into one word."""
     weights = np.left_shift(np.uint64(1), _LANE.astype(np.uint64))
     return (rows * weights).sum(axis=-1).astype(np.uint32)
 
