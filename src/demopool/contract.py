@@ -6,7 +6,7 @@ An :class:`Implementation` holds the library's arrays and one kernel per (operat
 
 Kernels never validate and never read values back to the host: :mod:`demopool.operations` has
 checked shapes, dtypes, devices and parameters before it calls one. (A power by eigenvectors asks
-once whether its spectrum is good enough, after a solver that takes far longer.) Their signatures:
+once whether its spectrum is good enough, after a solver that takes far longer.) Signatures::
 
     weights(X, *, gamma, tau, iterations, order)   (..., n, d) -> (..., n)
     pool(X, a, *, order)                           (..., n, d) -> (..., d, d); order 1: (..., d)
