@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-EXTRAS := torch,numba,report,bench,gpu-proof,dev
+EXTRAS := torch,numba,report,bench,gpu-proof,docs,dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A strict editable install links file by file, so it is repeated when a file is added or removed.
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here, so that a skip cannot hide a broken installation.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: architecture help choose check bench browser report test test-all lint unit suite ratios matrix install clean
+.PHONY: architecture help choose check bench browser report test test-all lint unit suite ratios matrix docs install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -59,8 +59,13 @@ report: install  ## write all measurements of this machine to one page
 ratios: install  ## compare speed and memory with straightforward versions, in one run
 	$(BIN)/python -m tools.ratios
 
-matrix: install  ## write the support matrix into README.md
-	$(BIN)/python -m demopool backends --matrix --write README.md
+matrix: install  ## write the support matrix into the documentation
+	$(BIN)/python -m demopool backends --matrix --write docs/reference/support-matrix.md
+
+docs: install  ## the documentation as HTML in build/docs; every warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going \
+	  -d build/docs-cache docs build/docs
+	@echo "build/docs/index.html"
 
 architecture: install  ## draw the packages and their imports for the documentation
 	$(BIN)/python -m tools.import_graph docs/_static/architecture.svg

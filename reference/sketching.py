@@ -13,7 +13,7 @@ from demopool.reference.powers import right_singular_vectors
 
 
 def count_sketch(X: ArrayLike, h: ArrayLike, s: ArrayLike, k: int) -> NDArray[Any]:
-    r"""Sum the coordinates into k bins: :math:`cs(x)[h_j] \mathrel{+}= s_j x_j`.
+    r"""Sum the coordinates into k bins: :math:`cs(x)[h_j] += s_j x_j`.
 
     Shapes: ``(..., d) -> (..., k)``. Complexity: O(d + k) for each vector.
     """

@@ -1,4 +1,4 @@
-"""The table of docs/torch.md: what torch can do with each module and route, tried cell by cell."""
+"""The table of docs/reference/torch.md: what torch can do with each module, tried cell by cell."""
 
 from __future__ import annotations
 
