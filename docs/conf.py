@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -47,10 +46,3 @@ python_maximum_signature_line_length = 80
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
-
-# The picture of the architecture page is drawn from the imports themselves, so it cannot be stale.
-subprocess.run(
-    [sys.executable, "-m", "tools.import_graph", "--svg", HERE / "_static" / "architecture.svg"],
-    cwd=HERE.parent,
-    check=True,
-)

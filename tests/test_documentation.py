@@ -23,7 +23,8 @@ import asv_project
 import documentation
 from documentation import NOT_EXECUTED, PAGES, ROOT, blocks, console_commands
 
-from demopool import capabilities, places, registry
+from demopool.common import places
+from demopool.contract import capabilities, registry
 from demopool.contract.support_matrix import insert_matrix, markdown_matrix
 from demopool.problem.vocabulary import BACKENDS, State
 
