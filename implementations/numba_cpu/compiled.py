@@ -48,8 +48,8 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def _warn_that_nothing_is_cached() -> None:
     warnings.warn(
-        "numba:cpu compiles again in every process, because no folder for compiled code is "
-        "writable; set NUMBA_CACHE_DIR to a writable folder.",
+        "numba:cpu compiles again in every process, because no folder for compiled code can "
+        "be written; set NUMBA_CACHE_DIR to one that can.",
         RuntimeWarning,
         stacklevel=2,
     )
