@@ -38,7 +38,7 @@ def note(kind: str, **facts: Any) -> None:
 
 
 def start(what: str) -> None:
-    """The first measurement of a commit writes down the machine; each tells that it has begun."""
+    """The first measurement of a commit writes down the machine; each notes that it has begun."""
     note("start")
     ticks = os.environ.get(TICKS_VARIABLE)
     if ticks:

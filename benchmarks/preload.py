@@ -8,7 +8,7 @@ import demopool
 
 
 def preload() -> None:
-    """Load every usable backend whose device is the CPU; a broken one is its benchmarks' affair."""
+    """Load every usable backend whose device is the CPU; a broken one fails in its benchmarks."""
     for row in demopool.backends():
         if row["state"] == "ok" and row["backend"].endswith(":cpu"):
             with contextlib.suppress(Exception):

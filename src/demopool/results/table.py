@@ -80,7 +80,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
 
     ================  ==============================================================================
     source            ``asv`` or ``samples``
-    machine           its name; missing for samples, whose fingerprint tells it
+    machine           its name; missing for samples, which have a fingerprint
     commit            full hash; missing for samples
     commit_date       when it was written (asv takes the author's date), in UTC
     environment       asv's name of it
