@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from demopool import Case
 from demopool.choosing import chooser, qualifying, racing, rule, sessions
 from demopool.choosing.budget import OVERRUN, SOON, Budget
 from demopool.choosing.choice import Choice
+from demopool.choosing.runners import Runner, Workers
 from demopool.common import places
 from demopool.measurement.worker import Answer
 from demopool.problem.candidates import Candidate
@@ -339,3 +341,16 @@ def test_the_lead_is_over_whoever_may_be_nearest(monkeypatch: pytest.MonkeyPatch
     )
     found = choose(FakeWorkers(times), 100.0)
     assert "at least 20x faster than the next" in found.sentence
+
+
+def test_a_result_does_not_change_with_its_race() -> None:
+    runner = Runner(Candidate("numpy:cpu", "dense"), 1.0)
+    race = racing.Race(Case(), [runner], Workers(1), Budget(1.0))
+    result = race.result(race.standing())
+    race.keep(runner, "error", 1e-7)
+    runner.fail(State.WRONG, "its error is 3")
+    race.rounds.append(rule.Round({runner.name: 1.0}, {runner.name: 1.0}, 0.0))
+    assert result.rounds == ()
+    assert (result.runners[0].state, result.runners[0].once) == (State.OK, {})
+    with pytest.raises(FrozenInstanceError):
+        result.reason = "another"  # type: ignore[misc]

@@ -87,7 +87,7 @@ def test_rows_of_another_schema_are_passed_over(tmp_path: Path) -> None:
         lines.write(json.dumps({**row, "schema": 99}) + "\n")
         lines.write("[1, 2]\n\n")
         lines.write(json.dumps({**row, "case": {"n": -1}}) + "\n")
-    with pytest.warns(RuntimeWarning, match="2 of 5 lines cannot be meant"):
+    with pytest.warns(RuntimeWarning, match="2 of 5 lines are invalid"):
         assert list(samples.read(file)) == [one]
     assert list(samples.read(file)) == [one]  # said once
 

@@ -45,7 +45,7 @@ LEGEND = (
 
 
 def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
-    """Whole sentences, to be wrapped by whoever shows them; the table is within ``width``."""
+    """Whole sentences, which the caller wraps; the table is within ``width``."""
     case = choice.case
     sizes = f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}"
     if case.descriptor.is_sketched:

@@ -1,7 +1,7 @@
 """A race: candidates of one case take turns in workers, until the decision is made.
 
 Every backend has a worker, a process of its own. What is measured is handed over as samples at once
-and can be put in again later: a race goes on where it was interrupted. Who takes part is found in
+and can be resumed later: a race goes on where it was interrupted. Who is eligible is found in
 ``qualifying.py``, the decision itself in ``rule.py``, what may be spent in ``budget.py``.
 """
 
@@ -221,7 +221,7 @@ class Race(Asking):
                 elif not self.racing:
                     break
                 else:
-                    # Somebody failed: without it the rounds are those of a smaller field.
+                    # A candidate failed: without it the rounds are those of a smaller field.
                     smaller = [without(r, self.racing) for r in self.rounds]
                     names = [runner.name for runner in self.racing]
                     self.rounds = rule.consistent(smaller, names, self.calls, bounded=self._bounded)
@@ -300,7 +300,7 @@ class Race(Asking):
                 runner.aside = True
 
     def _fields(self) -> Sequence[Sequence[Runner]]:
-        """Who is compared with whom when one is set aside; the best of a field never is."""
+        """Groups that are compared when a candidate is set aside; the best of a group never is."""
         return [self.runners]
 
     def _round_seconds(self, runners: Sequence[Runner], times: Mapping[str, float]) -> float:
@@ -333,7 +333,7 @@ class Race(Asking):
                 if answer.state is not State.OK:
                     return None
                 if min(answer.value) <= 0:
-                    continue  # a clock that went backwards: that block tells nothing
+                    continue  # a clock that went backwards: that block is void
                 timed[runner.name] += answer.value
                 time.sleep(PAUSE)
             if self.budget.now() >= end and all(timed.values()):

@@ -201,7 +201,7 @@ def is_busy(rounds: Sequence[Round]) -> bool:
 
 
 def least_rounds(rounds: Sequence[Round]) -> int:
-    """Nothing is decided before so many, unless more is measured and the load changes."""
+    """Minimum number of rounds for a decision; it changes with the load."""
     alone = bool(rounds) and len(rounds[0].lowest) == 1
     return _BUSY_LEAST_ROUNDS if is_busy(rounds) and not alone else LEAST_ROUNDS
 

@@ -30,7 +30,7 @@ _UNCONFIRMED = "the budget ended before new processes had confirmed it"
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The newest race of a case on a machine with so many threads, and what it says.
+    """The newest race of a case on one machine and number of threads, and its answer.
 
     load   how many cores others used meanwhile; None if it was not written down
     """
@@ -72,7 +72,7 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     race = Race(case, runners, Workers(threads), budget)
     before = Stored(own, race)
     race.recall(before.known(session))
-    # First those who were right from the start; then, if somebody never came to race, the others.
+    # First all that were eligible; if some of them never raced, only those that did.
     for field in (race.fit, race.racing):
         if not race.rounds:
             race.resume(before.earlier(field))

@@ -52,7 +52,7 @@ class Stored:
         self._fitting = [s for s in found if _identity(s) == same.get(name_of(s))]
 
     def known(self, session: str = "") -> dict[str, Known]:
-        """What is measured once, and who was wrong or crashed; whoever failed in the ``session``.
+        """What is measured once, and who was wrong or crashed, or failed in this ``session``.
 
         A lack of memory may have been that of another moment: it is tried again.
         """
@@ -84,7 +84,7 @@ class Stored:
         for session in dict.fromkeys(raced):
             of_session = [s for s in self._fitting if s.session == session]
             calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
-            # Who failed in the middle is not in the rounds of those who went on.
+            # A candidate that failed in the middle is not in the rounds of the others.
             rounds = [without(r, race.fit) for r in rounds_of(of_session)]
             if not calls or not rounds or not rounds[0].lowest:
                 continue
@@ -117,7 +117,7 @@ class Stored:
         standing: Standing,
         rounds: Sequence[Round],
     ) -> bool:
-        """Whether these rounds leave open if who was set aside is slower, and new ones may not."""
+        """Whether new rounds may decide if a candidate that was set aside is slower."""
         budget = self._race.budget.seconds
         before = [s.value or 0.0 for s in of_session if s.measure == "budget_s"]
         if len(rounds) < rule.LEAST_ROUNDS or budget <= max(before, default=budget):
@@ -136,9 +136,9 @@ def _identity(sample: Sample) -> dict[str, str]:
 
 
 def _bounds(of_session: Sequence[Sample], rounds: Sequence[Round]) -> dict[str, tuple[str, float]]:
-    """Of those who took no part in the rounds: a call that was given up, or the only one timed.
+    """Of candidates outside the rounds: a call that was given up, or the only one timed.
 
-    Who was to take part has a number of calls, and who failed has no value.
+    Those that were to take part have a number of calls, and those that failed have no value.
     """
     entered = {name_of(s) for s in of_session if s.measure == "calls" or s.value is None}
     found: dict[str, tuple[str, float]] = {}

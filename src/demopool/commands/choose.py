@@ -332,7 +332,7 @@ def show(choice: Choice, screen: Console, warned: set[str]) -> None:
 
 
 def _say(line: str, screen: Console, style: str | None = None) -> None:
-    """Wrapped at words on a terminal; whole through a pipe, for whoever searches it."""
+    """Wrapped at words on a terminal; whole through a pipe, so that it can be searched."""
     screen.print(line, style=style, soft_wrap=not screen.is_terminal)
 
 

@@ -19,7 +19,7 @@ from .data import Job
 
 NAME = "report.html"
 MOST_REASONED = 4
-"""Limits are measured for so many pairs of threads and dtype; each takes a second."""
+"""Maximum number of pairs of threads and dtype whose limits are measured, a second each."""
 
 _UNFINISHED = re.compile(r"\.(report\.html|[A-Za-z0-9-]+\.png)\.[A-Za-z0-9_]{8}")
 

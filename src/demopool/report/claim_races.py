@@ -1,9 +1,9 @@
 """The races that the paper's claims need: for each one race of exactly the candidates it compares.
 
 Entrants of both sides take turns as in ``choose``, each descriptor and backend in a process of its
-own. Within a side, whoever was slower than its best by more than 1 + 4 / rounds in every round does
-not go on; the two sides' best stay until the end. The number of rounds is fixed beforehand, so that
-the interval of the ratio is what it says.
+own. Within a side, a candidate that was slower than its best by more than 1 + 4 / rounds in every
+round does not go on; the two sides' best stay until the end. The number of rounds is fixed
+beforehand, so that the interval of the ratio is valid.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def race(
 
 
 def entrants(claim: Claim, side: Side, backends: list[str]) -> list[Candidate]:
-    """Who may be the side's best: by the cost model nobody is left out who is not far behind."""
+    """Possible best of a side: all candidates that the cost model does not put far behind."""
     subject = Subject("descriptor", side.case.descriptor)
     predicted = predicted_seconds if claim.measure == "lowest_s" else predicted_bytes
     sizes = Sizes(side.case.n, side.case.d, side.case.p)
@@ -144,12 +144,12 @@ class ClaimRace(Race):
         self.session = f"{SESSION}{claim.key}:{self.session}"
 
     def take_turns(self) -> None:
-        """Rounds of whoever is left of each side."""
+        """Rounds of the candidates that are left of each side."""
         times = self._warm_up()
         while len(self.rounds) < ROUNDS and not self.budget.is_spent:
             left = [self._left(side) for side in self.sides]
             if not all(left):
-                return  # there is nobody to compare with
+                return  # there is nothing to compare with
             alive = [runner for side in left for runner in side]
             self.progress(f"round {len(self.rounds) + 1} of {ROUNDS}")
             made = self._round(alive, len(self.rounds) + 1, times)
@@ -162,7 +162,7 @@ class ClaimRace(Race):
         return self.sides
 
     def _left(self, side: list[Runner]) -> list[Runner]:
-        """Who was in all rounds, and was not slower than the side's best in every one."""
+        """Candidates in all rounds that were not slower than the side's best in every one."""
         fit = [runner for runner in side if runner in self.racing]
         whole = [r for r in fit if all(r.name in made.lowest for made in self.rounds)]
         best = claims.best_of(self.rounds, {r.name for r in whole})

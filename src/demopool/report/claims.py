@@ -202,7 +202,7 @@ def _names(side: Side, of_session: Sequence[Sample]) -> set[str]:
 
 
 def best_of(rounds: Sequence[Round], names: set[str]) -> str | None:
-    """Who was in every round, and has the lowest median."""
+    """The candidate with the lowest median of those in every round."""
     whole = [name for name in names if rounds and all(name in r.lowest for r in rounds)]
     return min(
         whole, key=lambda name: float(np.median([r.lowest[name] for r in rounds])), default=None

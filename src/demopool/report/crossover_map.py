@@ -13,7 +13,7 @@ from . import pictures
 def draw(cells: Sequence[MapCell], title: str, *, size: tuple[float, float] | None = None) -> Any:
     """A coloured map; ties are hatched, unknowns pale, and every cell says by how much.
 
-    With a ``size``, in inches, it has no legend: whoever asks for one has a legend beside it.
+    With a ``size``, in inches, it has no legend: the caller has one beside it.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle

@@ -34,7 +34,7 @@ _BOUNDS = {
 
 
 class Origin(NamedTuple):
-    """Who measured, and how: only numbers of one origin stand in one curve.
+    """Where a value comes from: only values of one origin are in one curve.
 
     machine   asv's name, or the beginning of the fingerprint's key
     threads   None if unknown
@@ -68,7 +68,7 @@ class Fact(NamedTuple):
 
 
 class Job(NamedTuple):
-    """The newest race of a case on a machine with so many threads, and what it says.
+    """The newest race of a case on one machine and number of threads, and its answer.
 
     ``load`` is how many cores others used meanwhile; None if it was not written down.
     """

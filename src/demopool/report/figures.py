@@ -32,7 +32,7 @@ WIDTH, HEIGHT = 3.7, 2.9
 """Inches: letters of 8 points can be read where a page is 390 pixels wide."""
 
 CLIPPED = 6.0
-"""The axis ends at so many times the best; longer bars end with it, and say so."""
+"""The axis ends at this multiple of the best; longer bars are cut there and marked."""
 
 MOST_BARS = 14
 
@@ -331,7 +331,7 @@ def _or(value: float | None, other: float) -> float:
 
 
 def _file_name(job: Job) -> str:
-    """Tells the sizes; the digest tells apart what they leave out."""
+    """Has the sizes; the digest distinguishes what they leave out."""
     case, origin = job.choice.case, job.origin
     digest = crc32(repr((job.fingerprint, origin, case)).encode())
     sizes = f"b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-t{origin.threads}"

@@ -55,7 +55,7 @@ class Work(NamedTuple):
 
 
 def limit(threads: int, dtype: str) -> Limit | None:
-    """Measured now, in a second, in a process with so many threads; None if it cannot be."""
+    """Measured now, in a second, with this number of threads; None if it cannot be."""
     with Worker(threads) as worker:
         answer = worker.ask(run_limits, Dtype(dtype).result, timeout=60.0)
     if answer.state is not State.OK:

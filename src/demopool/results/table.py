@@ -81,7 +81,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
 
     ================  ==============================================================================
     source            ``asv`` or ``samples``
-    machine           its name; missing for samples, whose fingerprint tells it
+    machine           its name; missing for samples, which have a fingerprint
     commit            full hash; missing for samples
     commit_date       when it was written (asv takes the author's date), in UTC
     environment       asv's name of it
@@ -233,11 +233,11 @@ def _inside(folder: Path) -> list[Path]:
         parts = (asv_files.results_folder(folder), folder / samples.OLD_FOLDER)
         return [file for part in parts if part.is_dir() for file in _inside(part)]
     found = [file for file in folder.rglob("*.json") if asv_files.RESULT_NAME.fullmatch(file.name)]
-    # A link may lead anywhere, and a pipe would be waited for.
+    # A link to samples may lead anywhere.
     lines = [
         file
         for file in folder.rglob("*.jsonl")
-        if file.is_file() and not file.is_symlink() and not file.with_suffix(".json").exists()
+        if not file.is_symlink() and not file.with_suffix(".json").exists()
     ]
     return sorted(found) + sorted(lines)
 

@@ -2,7 +2,7 @@
 
 A file of samples is JSON Lines: a row is appended and flushed the moment it is measured, so what an
 interrupted command has measured is on disk. A half-written last line, left by a machine that lost
-power, is passed over by the reader; so is any other line that cannot be meant, with a sentence.
+power, is passed over by the reader; so is any other invalid line, with a warning.
 """
 
 from __future__ import annotations
@@ -60,10 +60,8 @@ class Sample:
 
     backend, route   the candidate
     case             the job, descriptor and sizes included
-    measure          ``call_s``, ``first_call_s``, ``with_transfer_s``, ``peak_host_bytes``,
-                     ``peak_device_bytes`` or ``error``; of a race ``lowest_s`` and ``mean_s`` of a
-                     round, and ``calls`` per block
-    value            seconds, bytes or relative error; None unless the state is ``ok``
+    measure          a name of ``measures.MEASURES``
+    value            in the unit of the measure; None unless the state is ``ok``
     device_s         the same call by the device's own events, where it has them
     phase            ``once``, ``round`` or ``confirming``
     round            its number within the phase, from 1; 0 of what is measured once
@@ -140,7 +138,7 @@ def read(path: Path, warn: Callable[[str], object] | None = None) -> Iterator[Sa
             yield row
     if not broken:
         return
-    lost = f"{broken} of {len(lines)} lines cannot be meant and are passed over"
+    lost = f"{broken} of {len(lines)} lines are invalid and are passed over"
     sentence = f"The samples {path.name} are damaged: {lost}."
     if warn:
         warn(sentence)

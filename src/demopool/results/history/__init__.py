@@ -1,4 +1,4 @@
-"""What happened from commit to commit: :mod:`.analysis` finds it, the rest tells and draws it."""
+"""What happened from commit to commit: :mod:`.analysis` finds it, the rest shows it."""
 
 from .analysis import (
     Level,
