@@ -1,4 +1,4 @@
-"""What a candidate takes on a case, in time and memory: measured, bounded, or by the cost model."""
+"""Time and memory of a candidate on a case: the cost model, corrected and bounded by records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from . import costs, store
 from .eligibility import predicted_bytes
 from .records import Profile, sizes
 
-# What the model missed on a measured case corrects its predictions for others of the same
-# descriptor, the more the nearer they are: a case four times as large in one size (_REACH
-# doublings) weighs exp(-1/2), and _DOUBT weighs for leaving the model alone.
+# The model's error on a measured case corrects its predictions for others of the same descriptor,
+# the more the nearer they are: a case four times as large in one size (_REACH doublings) has weight
+# exp(-1/2). _MODEL_WEIGHT is the weight of no correction at all.
 _REACH = 2.0
-_DOUBT = 0.5
+_MODEL_WEIGHT = 0.5
 
 
 def prices(backend: str, dtype: str, profile: Profile | None = None) -> dict[str, float]:
@@ -27,7 +27,7 @@ def prices(backend: str, dtype: str, profile: Profile | None = None) -> dict[str
 
 
 def seconds(candidate: Candidate, case: Case, profile: Profile) -> float:
-    """By the model, corrected by what it missed nearby, and no less than was seen."""
+    """By the model, corrected by its errors nearby, and no less than was seen."""
     predicted = modelled(candidate, case, profile) * correction(candidate, case, profile)
     return max(predicted, profile.at_least_seconds(case, candidate, usual_threads()))
 
@@ -46,11 +46,11 @@ def modelled(candidate: Candidate, case: Case, profile: Profile) -> float:
 
 
 def correction(candidate: Candidate, case: Case, profile: Profile) -> float:
-    """How far the model was off where this candidate was measured, the near cases first.
+    """Measured over predicted time of this candidate, averaged with more weight on near cases.
 
-    A call that was given up is a sample too where the model, so corrected, has it end earlier.
+    A call that was given up counts too, if the corrected model predicts that it ends earlier.
     """
-    total, weights, threads = 0.0, _DOUBT, usual_threads()
+    total, weights, threads = 0.0, _MODEL_WEIGHT, usual_threads()
     for decided, m in profile.times(case, candidate, threads):
         known = modelled(candidate, decided.case, profile)
         if known > 0:
@@ -73,5 +73,5 @@ def _nearness(measured: Case, case: Case) -> float:
 
 
 def _doublings(size: int, other: int) -> float:
-    """How often one is doubled to get the other; zero iterations are a size too."""
+    """How many doublings lead from one size to the other; zero iterations are a size too."""
     return log2((1 + size) / (1 + other))

@@ -1,8 +1,7 @@
-"""The file of a profile: read with suspicion, changed by one process at a time, written whole.
+"""The file of a profile: validated when read, changed by one process at a time, written whole.
 
-Whatever a file holds, reading it raises nothing. What cannot be meant (a negative time, a route
-that nobody knows) is left out; a file with such rows is kept beside as ``.damaged``, and what is
-good of it goes on. Versions of the file:
+Reading never raises, whatever a file holds. Invalid rows (a negative time, an unknown route) are
+left out; the file is then kept as ``.damaged``, and the valid rows are used. Versions of the file:
 
     1   ``failed``: candidates without a time, whatever the cause
     2   ``untimed``: the same with their state, and what a call took or needed at least

@@ -8,24 +8,23 @@ from ..problem.candidates import Subject
 from . import costs
 from .records import Decided
 
-# How much a coefficient may be trusted before anything is measured: a measured ratio of 1 + x
-# weighs as much as a coefficient that is off by x / _PRIOR from what is shipped.
+# Trust in the shipped coefficients: a predicted time that is off by x counts as much as a
+# coefficient that differs by x / _PRIOR from the shipped one.
 _PRIOR = 0.1
 
-# No machine differs from those the model was fitted to by more than this, in either direction. A
-# kind of work that costs nothing at all would make a route free that was never measured.
+# Bounds of fitted over shipped coefficients. A kind of work at no cost at all would make a route
+# free that was never measured.
 _FACTORS = (1e-3, 1e3)
 
 
 def fit(
     decided: tuple[Decided, ...], threads: int | None = None
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Coefficients for every backend and dtype that was measured: those shipped, moved as far as
-    the measurements ask for.
+    """Coefficients for every backend and dtype that was measured.
 
     Least squares of (predicted / measured - 1), and of (coefficient / shipped - 1) with a small
-    weight: kinds of work that no measurement shows keep what was shipped. What was measured with so
-    many ``threads`` alone counts, where there is any.
+    weight: kinds of work that no measurement shows keep the shipped coefficient. Only measurements
+    with this number of ``threads`` count, if there are any.
     """
     rows: dict[tuple[str, str], list[tuple[int, dict[str, float], float]]] = {}
     for answer in decided:

@@ -2,8 +2,7 @@
 
 One readable JSON file per machine and software, named by the key of its fingerprint, in the user's
 cache directory. It holds what is known of every case, and coefficients of the cost model fitted to
-what was measured. What a value means is in ``learnt.py``, the file's own rules in
-``profile_files.py``.
+the measurements. ``records.py`` says what the values mean, ``file_format.py`` how they are stored.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ if TYPE_CHECKING:
     from ..choosing.choice import Choice
 
 LOOK_SECONDS = 1.0
-"""How soon a process sees what another has learnt. Looking costs two microseconds, asking none."""
+"""How soon a process sees what another has stored. Looking at the file takes two microseconds."""
 
 _UNTIMED = (State.WRONG, State.ERROR, State.TIMEOUT, State.OUT_OF_MEMORY)
 
 
 def here() -> Profile:
-    """Of this machine and its software, as far as the code is still that which was measured."""
+    """The profile of this machine and software, without measurements of code that has changed."""
     return _current(*version_of_here(), system.usual_threads())
 
 
 def path_here() -> Path:
-    """The file of this machine's profile; there may be none."""
+    """The file of this machine's profile; it may not exist."""
     return _path(_key())
 
 
 def version_of_here() -> tuple[Path, Any]:
-    """Changes when the profile does, by this process or another."""
+    """A value that changes when this process or another changes the profile."""
     path = path_here()
     looked_at, stamp = _seen.get(path, (-LOOK_SECONDS, None))
     now = time.monotonic()
@@ -58,10 +57,10 @@ def version_of_here() -> tuple[Path, Any]:
 
 
 def remember(choice: Choice) -> str:
-    """Add what a race has shown to the profile of its machine; a sentence if it cannot be.
+    """Add the results of a race to the profile of its machine; returns why it cannot, or nothing.
 
-    What others have written meanwhile is read again and kept, also what is known of the same case:
-    an answer does not make way for less, and no time is forgotten for a race that has none.
+    What other processes have written meanwhile is kept, also on the same case: a recommendation is
+    not replaced by less, and a time is not lost to a race without one.
     """
     found = _found(choice)
     if not (found.candidates or found.untimed):
@@ -82,7 +81,7 @@ def remember(choice: Choice) -> str:
 
 
 def reset() -> int:
-    """Forget all that was learnt on this machine; returns of how many cases."""
+    """Forget everything measured on this machine; returns the number of cases."""
     path = path_here()
     with locked(path):
         known = len(file_format.read(path, is_locked=True).decided)
@@ -92,7 +91,7 @@ def reset() -> int:
 
 
 def forget() -> None:
-    """Read the profile again the next time it is asked for."""
+    """Read the profile again when it is next asked for."""
     _seen.clear()
 
 
@@ -125,7 +124,7 @@ def _found(choice: Choice) -> Decided:
 
 
 def _untimed(choice: Choice) -> Iterator[Untimed]:
-    """Who failed when it was tried; who was left out, by plan or prediction, has shown nothing."""
+    """Candidates that failed when tried; those left out, by plan or prediction, showed nothing."""
     for row in choice.rows:
         if row.state not in _UNTIMED or not row.route:
             continue
@@ -151,7 +150,7 @@ def _untimed(choice: Choice) -> Iterator[Untimed]:
 
 
 def _with(before: Iterable[Decided], new: Decided) -> tuple[Decided, ...]:
-    """What was known, and what is new; of the same case and threads they become one."""
+    """The known records and the new one, merged if of the same case and number of threads."""
     kept, merged = [], new
     for old in before:
         if identity(old.case) == identity(new.case) and old.threads == new.threads:
@@ -162,11 +161,11 @@ def _with(before: Iterable[Decided], new: Decided) -> tuple[Decided, ...]:
 
 
 def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
-    """The better answer; of each candidate the latest time, and why it has none.
+    """The better recommendation; of each candidate the latest time, or why it has none.
 
-    Who was timed again has made good what he failed at; who was wrong, only if he was ``checked``
-    with the same gamma, tau and p. Who failed keeps the time he had: it was measured, and a call
-    that took too long on a loaded machine does not undo it.
+    A time clears an earlier failure of the candidate; a wrong result is cleared only if it was
+    ``checked`` with the same gamma, tau and p. A failure does not clear an earlier time: a call
+    that takes too long on a loaded machine does not undo a measurement.
     """
     answer = old if _is_better(old, new) else new
     times = {(m.backend, m.route): m for m in (*old.candidates, *new.candidates)}
@@ -190,12 +189,12 @@ def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
 
 
 def _fault(of: Untimed) -> tuple[Any, ...]:
-    """What a later one replaces; a lack of time or memory does not excuse who crashed."""
+    """What a later failure replaces, except that running out of time or memory clears no crash."""
     return of.backend, of.route, parameters(of.case) if of.case else None
 
 
 def _is_better(old: Decided, new: Decided) -> bool:
-    """An answer does not make way for less: for that of a restricted race, or for a doubt."""
+    """Whether the old recommendation stays: the new race was restricted, or undecided."""
     if old.whole != new.whole:
         return old.whole
     return new.state == Verdict.UNKNOWN and old.state != Verdict.UNKNOWN
@@ -205,13 +204,13 @@ def _is_better(old: Decided, new: Decided) -> bool:
 
 
 def _still_true(decided: tuple[Decided, ...]) -> tuple[Decided, ...]:
-    """Without what was measured of code that is not there any more."""
+    """Without measurements of code that has changed since."""
     found = []
     for answer in decided:
         measured = tuple(m for m in answer.candidates if _is_current(m))
         untimed = tuple(u for u in answer.untimed if _is_current(u))
         recommended = any((m.backend, m.route) == (answer.backend, answer.route) for m in measured)
-        # An answer counts as one only if all who competed for it are what they were.
+        # A recommendation stands only if every candidate of its race is unchanged.
         whole = answer.whole and recommended and len(measured) == len(answer.candidates)
         if measured or untimed:
             found.append(replace(answer, candidates=measured, untimed=untimed, whole=whole))
@@ -228,7 +227,7 @@ _seen: dict[Path, tuple[float, Any]] = {}
 
 
 def _stamp(path: Path) -> Any:
-    """Every writing makes a new file, so its number, time and size tell."""
+    """Every write makes a new file, so inode, time and size identify it."""
     try:
         found = path.stat()
     except OSError:
