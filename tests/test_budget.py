@@ -65,7 +65,7 @@ def test_what_is_spent_and_what_is_set_up() -> None:
 seconds = st.floats(-2.7, 1.5).map(lambda x: 10.0**x)  # 2 ms to 30 s
 
 
-@settings(max_examples=cases(10_000, 60))
+@settings(max_examples=cases(5_000, 60))
 @given(
     calls=st.tuples(*[seconds] * len(NAMES)),
     budget=st.floats(0, 1.8).map(lambda x: 10.0**x),
