@@ -39,7 +39,7 @@ slower only if the bound is more than 5 times the lead's mean call in the worst 
 and the cost model predicts it at twice the lead's time or more. Else it is open, and so is the
 answer.
 
-How often it errs is in docs/choosing.md, and tests/test_decision.py simulates it.
+How often it errs is in docs/explanation/decision-rule.md; tests/test_decision.py simulates it.
 """
 
 from __future__ import annotations
