@@ -47,17 +47,17 @@ NOT_EXECUTED = {
 """The beginning of every command that is not run, and why. Targets of make must exist all the same.
 There is no other way for a page to have an example that is not executed."""
 
+SHORT = " --budget 1 --backends numpy:cpu"
+"""What the race of an example is run with; a sweep has two cells."""
 RUN_AS = {
     "make choose": "demopool choose --budget 4",
     # From this folder alone, into a folder that the page's processes search for packages.
     "pip install .": f"{sys.executable} -m pip install --quiet --disable-pip-version-check "
     "--no-deps --no-build-isolation --no-index --target site .",
 }
-SHORT = " --budget 1 --backends numpy:cpu"
-"""What the race of an example is run with."""
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _OUT_OF_TIME = re.compile("the budget of .* ended before|[?] nothing")
 """What a race says, and fails with, that such a short budget left without any answer."""
 _RACED = re.compile(r"[\w-]+ of \d+ x n=|\w+:\w+/\S+|candidate\b")
@@ -169,6 +169,7 @@ def _as_run(command: Command) -> str:
     text = RUN_AS.get(command.text, command.text)
     if command.is_race and command.text not in RUN_AS:
         text = re.sub(r" --budget \S+| --backends \S+", "", text) + SHORT
+        text = re.sub(r"--sweep n=\S+ d=\S+", "--sweep n=49 d=64,128", text)
     return text
 
 

@@ -15,20 +15,20 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-_ENTRY = re.compile(r"(?P<names>\w[\w.]*(?:, \w+)*)(?P<gap> {2,})(?P<text>\S.*)")
+_ENTRY = re.compile(r"(?P<names>\w[\w.]*(?:, \w+)*) {2,}(?P<text>\S.*)")
 _RULER = re.compile(r"=+( +=+)+")
 _LITERAL_OR_BAR = re.compile(r"`[^`]*`|\|")
 
 
 def as_restructured_text(lines: list[str]) -> list[str]:
-    """Runs of at least two entries, and what continues them, as definitions; tables stay."""
+    """Runs of entries, and what continues them, as definitions; tables stay."""
     found: list[str] = []
     at, in_table = 0, False
     while at < len(lines):
         if _RULER.fullmatch(lines[at]):
             in_table = not in_table
         entries, end = ([], at) if in_table else _run(lines, at)
-        if len(entries) < 2:
+        if not entries:
             found.append(_escaped(lines[at]))
             at += 1
             continue

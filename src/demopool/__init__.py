@@ -1,4 +1,4 @@
-"""Second-order pooling of deep features on every backend, with proof.
+"""Second-order pooling of deep features on every backend, verified against one reference.
 
 >>> import numpy as np, demopool as dp
 >>> X = np.random.default_rng(0).standard_normal((8, 196, 64), dtype=np.float32)
