@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import numpy as numpy_namespace
 from demopool.implementations.shared import images
-from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import kernel_table
 
@@ -17,7 +16,8 @@ from demopool.contract import Kernel
 from demopool.hashing import Hashes
 
 from . import pool, power, signatures, sketch, weights
-from .launch import Array, Launcher
+from .launch import Array, Launch, Launcher
+from .prepared import PreparedHashes, prepare
 
 
 class Emulator(Launcher):
@@ -37,7 +37,8 @@ class Emulator(Launcher):
     def most_shared(self) -> int:
         return ptx.LIMITS[self.arch].shared_per_block
 
-    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+    def launch(self, launch: Launch) -> None:
+        kernel, shape, args = launch
         given = [self.raw(arg) for arg in args]
         name = signatures.instance(kernel, given)
         launched = (name, shape, tuple(np.shape(value) for value in given))
@@ -95,5 +96,5 @@ class CupyPtxImplementation(HostImplementation):
         kernel_table(weights, pool, sketch, power), _place
     )
 
-    def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
-        return sketch.prepare(hashes, EMULATOR.asarray)
+    def prepare(self, hashes: Hashes) -> PreparedHashes:
+        return prepare(hashes, EMULATOR.asarray)

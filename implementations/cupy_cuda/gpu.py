@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
-from demopool.implementations.shared.grids import SHARED_BYTES, Shape
+from demopool.implementations.shared.grids import SHARED_BYTES
 
 from . import signatures
 from .launch import Array, Launch, Launcher
@@ -60,7 +60,8 @@ class Gpu(Launcher):
     def most_shared(self) -> int:
         return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
 
-    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+    def launch(self, launch: Launch) -> None:
+        kernel, shape, args = launch
         function = self._function(signatures.instance(kernel, args))
         function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
 

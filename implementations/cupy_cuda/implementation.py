@@ -17,6 +17,7 @@ from demopool.hashing import Hashes
 from . import pool, power, sketch, weights
 from .gpu import Gpu, cupy, gpu
 from .launch import Array
+from .prepared import PreparedHashes, prepare
 
 
 def _as_cupy(array: Any) -> Array:
@@ -85,8 +86,8 @@ class CupyCudaImplementation(Implementation):
         with gpu(X.device.id).active():
             return X * cupy().asarray(factors)
 
-    def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
-        return sketch.prepare(hashes, self.asarray)
+    def prepare(self, hashes: Hashes) -> PreparedHashes:
+        return prepare(hashes, self.asarray)
 
     def synchronize(self) -> None:
         cupy().cuda.get_current_stream().synchronize()

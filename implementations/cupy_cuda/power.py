@@ -24,7 +24,7 @@ from demopool.implementations.shared.accuracy import (
 
 from . import pool, sketch
 from .launch import Array, Launcher
-from .sketch import PreparedHashes
+from .prepared import PreparedHashes
 
 # Up to here a whole batch is given to the solvers for many small matrices.
 _SMALL = 32

@@ -57,11 +57,13 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from . import implementation
-
     if device == "ptx":
-        return implementation.NumbaPtxImplementation()
-    return implementation.NumbaCudaImplementation()
+        from .emulated import NumbaPtxImplementation
+
+        return NumbaPtxImplementation()
+    from .implementation import NumbaCudaImplementation
+
+    return NumbaCudaImplementation()
 
 
 SPECIFICATION = Specification(

@@ -53,12 +53,14 @@ _KEPT = {"ret", "exit", "bra", "cvta", "call", "trap", "ld", "nanosleep"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with one change; ``what`` says which, ``line`` where."""
+    """A module with one change; ``what`` says which, ``line`` of the PTX and ``source`` (a file and
+    a line, where the PTX has it) say where."""
 
     module: Module
     kernel: str
     line: int
     what: str
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.kernel}, PTX line {self.line}: {self.what}"
@@ -86,6 +88,7 @@ def mutants(module: Module, kernel: str = "", count: int = 50, seed: int = 0) ->
             module.name_of(function),
             function.code[at].line,
             what,
+            function.code[at].source,
         )
 
 

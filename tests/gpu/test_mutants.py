@@ -1,0 +1,57 @@
+"""Would a mistake in a kernel be seen? Kernels with one instruction changed.
+
+Here are the first mutants of each kernel; ``make test-all`` tests all for which survivors are named.
+"""
+
+from __future__ import annotations
+
+import pytest
+from effort import cases
+
+from demopool import ptx
+
+from .backends import BACKENDS, EVERY_KERNEL
+from .mutation import MUTANTS, Tested
+from .survivors import SURVIVORS
+
+TESTED = cases(MUTANTS, 8)
+
+
+@pytest.mark.parametrize(("backend", "kernel"), EVERY_KERNEL)
+def test_only_mutants_that_are_explained_are_left(backend: str, kernel: str) -> None:
+    tested = Tested(BACKENDS[backend], kernel)
+    drawn = tested.mutants[:TESTED]
+    assert len(drawn) >= min(TESTED, 20)
+    named = {piece: len(why) for piece, why in SURVIVORS[backend].get(kernel, {}).items()}
+    left = dict.fromkeys(named, 0)
+    for mutant in tested.survivors(drawn):
+        line = tested.backend.line(mutant)
+        (piece,) = [p for p in named if p in line] or [f"`{line}`: {mutant.what}"]
+        left[piece] = left.get(piece, 0) + 1
+    assert left.keys() == named.keys(), "mutants that are left and not explained"
+    assert all(left[piece] <= named[piece] for piece in named)
+    assert TESTED < MUTANTS or left == named
+    code = tested.module.kernel().code
+    assert not [ins.text for ins in code if "f64" in ins.modifiers], "float32 worked on in double"
+    assert ptx.coverage(tested.module) >= (0.9 if backend == "cupy" else 0.8)
+
+
+@pytest.mark.parametrize(("backend", "share"), [("cupy", 0.95), ("numba", 0.96)])
+def test_nearly_all_mutants_are_caught(backend: str, share: float) -> None:
+    """The survivors are named, and the test above compares them.
+
+    The cases were made with the draw of seed 0 in view. Of another draw, seed 4, that nobody had
+    looked at, 806 of 850 of cupy:cuda were caught, 94.8 %; of the 44 others 19 are inside of CUDA's
+    own pow.
+    """
+    left = sum(len(why) for lines in SURVIVORS[backend].values() for why in lines.values())
+    kernels = [kernel for name, kernel in EVERY_KERNEL if name == backend]
+    assert left <= (1 - share) * MUTANTS * len(kernels)
+    assert SURVIVORS[backend].keys() <= set(kernels)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_survivors_are_on_lines_of_the_source(backend: str) -> None:
+    text = "\n".join(path.read_text() for path in BACKENDS[backend].sources)
+    for lines in SURVIVORS[backend].values():
+        assert all(piece in text for piece in lines)
