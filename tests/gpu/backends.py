@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from importlib import import_module
@@ -45,12 +46,23 @@ class Backend(ABC):
     def kernels(self) -> tuple[str, ...]:
         """By their names; ``scatter`` launches one of two."""
         own = vars(self.launches).items()
-        there = [n for n, f in own if isinstance(f, FunctionType) and f.__module__.endswith("launches")]
+        there = [
+            n for n, f in own if isinstance(f, FunctionType) and f.__module__.endswith("launches")
+        ]
         return (*sorted([*there, "scatter_far"]),)
 
     def prepared(self, d: int, k: int) -> Any:
         """Hashes, as its kernels want them."""
         return self.emulated.prepare(dp.hashes(d, k), np.ascontiguousarray)
+
+    @property
+    @abstractmethod
+    def in_source(self) -> tuple[str, ...]:
+        """Names of the kernels, as the source has them."""
+
+    @abstractmethod
+    def parameters(self, launch: Launch) -> list[str]:
+        """Names of the arguments of a launch, as the source has them."""
 
     @abstractmethod
     def lowered(self, launch: Launch) -> str:
@@ -99,6 +111,13 @@ class Cupy(Backend):
         self.launches, self.emulated, self.signatures = launches, emulated, signatures
         self.sources = (signatures.SOURCE,)
 
+    @property
+    def in_source(self) -> tuple[str, ...]:
+        return (*sorted(self.signatures.parameters()),)
+
+    def parameters(self, launch: Launch) -> list[str]:
+        return [parameter.name for parameter in self.signatures.parameters()[launch[0]]]
+
     def lowered(self, launch: Launch) -> str:
         kernel, shape, args = launch
         # What the library refuses is no launch here either.
@@ -124,8 +143,17 @@ class Numba(Backend):
     def __init__(self) -> None:
         from demopool.implementations.numba_cuda import emulated, kernels, launches
 
-        self.launches, self.emulated = launches, emulated
+        self.launches, self.emulated, self.package = launches, emulated, kernels
         self.sources = tuple(sorted(Path(kernels.__file__).parent.glob("*.py")))
+
+    @property
+    def in_source(self) -> tuple[str, ...]:
+        """Functions for a device have a decorator, kernels have none."""
+        there = vars(self.package).items()
+        return (*sorted(name for name, one in there if isinstance(one, FunctionType)),)
+
+    def parameters(self, launch: Launch) -> list[str]:
+        return list(inspect.signature(launch[0]).parameters)
 
     def lowered(self, launch: Launch) -> str:
         return launch[0].__name__
@@ -140,7 +168,9 @@ class Numba(Backend):
         """Numba gives a line of a function that it has inlined the file of the kernel: one outside
         of the kernel and of the functions beside it is of ``tiles.py``."""
         file, _, number = mutant.source.partition(":")
-        ours = [f for f in ast.parse("\n".join(self._text(file))).body if _is_inlined(f, mutant.kernel)]
+        ours = [
+            f for f in ast.parse("\n".join(self._text(file))).body if _is_inlined(f, mutant.kernel)
+        ]
         inside = any(f.lineno <= int(number) <= (f.end_lineno or 0) for f in ours)
         return self._text(file if inside else "tiles.py")[int(number) - 1].strip()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from demopool.hashing import Hashes
 
 from . import made
@@ -130,9 +131,7 @@ LAUNCHES: dict[str, Callable[[Backend, Sizes, Any], Launch]] = {
     "gram": lambda b, z, T: made.gram(b, _images(z, T)),
     "from_triangle": lambda b, z, T: made.from_triangle(b, random(z.n, z.n, dtype=T)),
     "first_step": lambda b, z, T: made.first_step(b, _sums(b, z, T)),
-    "step": lambda b, z, T: made.step(
-        b, positive(z.images, z.n, z.n, dtype=T), *_vectors(b, z, T)
-    ),
+    "step": lambda b, z, T: made.step(b, positive(z.images, z.n, z.n, dtype=T), *_vectors(b, z, T)),
     "small_image": _small_image,
     "free_sums": lambda b, z, T: made.free_sums(b, *_free(z, T, doubtful=True), 0.25),
     "free_step": lambda b, z, T: made.free_step(

@@ -71,7 +71,8 @@ def test_too_little_shared_memory_is_named(backend: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "name", "given"), [("cupy", "step", 2), ("cupy", "free_step", 4), ("numba", "step", 2)]
+    ("backend", "name", "given"),
+    [("cupy", "step", 2), ("cupy", "free_step", 4), ("numba", "step", 2)],
 )
 def test_an_iteration_that_writes_into_its_own_weights_is_named(
     backend: str, name: str, given: int

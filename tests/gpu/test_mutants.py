@@ -1,6 +1,6 @@
 """Would a mistake in a kernel be seen? Kernels with one instruction changed.
 
-Here are the first mutants of each kernel; ``make test-all`` tests all for which survivors are named.
+Here are the first mutants of each kernel; ``make test-all`` tests all those of ``survivors.py``.
 """
 
 from __future__ import annotations
