@@ -55,7 +55,7 @@ def mutants(backend: str, kernels: tuple[str, ...], count: int, seed: int) -> No
     made = missed = 0
     for kernel in kernels or BACKENDS[backend].kernels:
         start = time.perf_counter()
-        tested = mutation.Tested(BACKENDS[backend], kernel)
+        tested = mutation.Examined(BACKENDS[backend], kernel)
         drawn = tested.drawn(count, seed)
         left = tested.survivors(drawn)
         made, missed = made + len(drawn), missed + len(left)

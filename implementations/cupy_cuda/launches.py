@@ -1,7 +1,7 @@
 """One launch of each kernel: how many blocks and threads, and its arguments, from arrays.
 
-The routes hand them to a ``Launcher``; the tests execute, count and mutate the same ones. All arrays
-of a launch are given, those it writes too; ``kernels.cu`` says which of them must start at zero.
+The routes hand them to a ``Launcher``; the tests execute, count and mutate the same ones. All
+arrays of a launch are given, those it writes too; the kernels say which must start at zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two sets of GPU kernels behind one interface: their launches, compiled, counted and spoilt."""
+"""The two sets of GPU kernels behind one interface: launched, compiled, counted and spoilt."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ STEPS = 20_000
 """No case takes half as many: a mutant that does never ends."""
 
 
-class Tested:
+class Examined:
     """A kernel with its cases and their results, of which only they have executed anything."""
 
     def __init__(self, b: Backend, kernel: str) -> None:

@@ -11,7 +11,7 @@ from effort import cases
 from demopool import ptx
 
 from .backends import BACKENDS, EVERY_KERNEL
-from .mutation import MUTANTS, Tested
+from .mutation import MUTANTS, Examined
 from .survivors import SURVIVORS
 
 TESTED = cases(MUTANTS, 8)
@@ -19,7 +19,7 @@ TESTED = cases(MUTANTS, 8)
 
 @pytest.mark.parametrize(("backend", "kernel"), EVERY_KERNEL)
 def test_only_mutants_that_are_explained_are_left(backend: str, kernel: str) -> None:
-    tested = Tested(BACKENDS[backend], kernel)
+    tested = Examined(BACKENDS[backend], kernel)
     drawn = tested.mutants[:TESTED]
     assert len(drawn) >= min(TESTED, 20)
     named = {piece: len(why) for piece, why in SURVIVORS[backend].get(kernel, {}).items()}
