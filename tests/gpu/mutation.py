@@ -7,7 +7,7 @@ ldexp) are drawn with those of its own code: the compiler gives both the same li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -58,3 +58,15 @@ class Examined:
     def survivors(self, mutants: Sequence[ptx.Mutant]) -> list[ptx.Mutant]:
         """Those that nothing shows."""
         return [mutant for mutant in mutants if not self.is_caught(mutant)]
+
+
+def check(named: Mapping[str, tuple[str, ...]], lines: Iterable[str], *, all_of_them: bool) -> None:
+    """The lines of mutants that are left are those that are named, by a piece of them, with a
+    reason for each mutant; of a draw they are some of those."""
+    left = dict.fromkeys(named, 0)
+    for line in lines:
+        (piece,) = [piece for piece in named if piece in line] or [line]
+        left[piece] = left.get(piece, 0) + 1
+    assert left.keys() == named.keys(), "mutants that are left and not explained"
+    assert all(left[piece] <= len(named[piece]) for piece in named)
+    assert not all_of_them or all(left[piece] == len(named[piece]) for piece in named)
