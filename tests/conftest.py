@@ -50,13 +50,14 @@ def pytest_sessionstart() -> None:
         registry.demand(name)
 
 
-_EMULATING = ("test_ptx_", "test_cupy_", "test_numba_cuda", "test_gpu_kernels")
+_EMULATING = ("test_ptx_", "test_cupy_")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that execute GPU code on the CPU can be run, or left out, by themselves."""
     for item in items:
-        if item.path.name.startswith(_EMULATING) or ":ptx" in item.name:
+        in_gpu = item.path.parent.name == "gpu"
+        if in_gpu or item.path.name.startswith(_EMULATING) or ":ptx" in item.name:
             item.add_marker("emulated")
 
 

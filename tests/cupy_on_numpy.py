@@ -252,55 +252,27 @@ def syrk(
 # --- the modules ---
 
 
-class _Functions:
-    """A module of NumPy's whose functions give arrays on the GPU, which some of them forget."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
+class _Namespace:
+    """NumPy's, but what makes arrays takes them from the pool; functions of arrays keep them there.
+    Solvers and transforms forget it: what they give is shown without CuPy."""
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(self._module, name)
-
-        def on_gpu(*args: Any, **options: Any) -> Any:
-            found = function(*args, **options)
-            if isinstance(found, tuple):
-                return tuple(_on_gpu(one) for one in found)
-            return _on_gpu(found)
-
-        return on_gpu
-
-
-def _on_gpu(found: Any) -> Any:
-    return found.view(Array) if isinstance(found, np.ndarray) else found
-
-
-class _Namespace(_Functions):
-    """What makes arrays takes them from the pool."""
-
-    float32, float64, int32, nan = np.float32, np.float64, np.int32, np.nan
-    linalg, fft = _Functions(namespace.linalg), _Functions(namespace.fft)
-
-    def __init__(self) -> None:
-        super().__init__(namespace)
+        return getattr(namespace, name)
 
     @staticmethod
     def empty(shape: Any, *, dtype: Any, device: Device) -> Any:
-        assert isinstance(device, Device)
-        found = POOL.take(shape, dtype)
-        found.view(np.ndarray)[...] = np.nan if found.dtype.kind == "f" else -1
-        return found
+        return _filled(shape, dtype, device, np.nan if np.dtype(dtype).kind == "f" else -1)
 
     @staticmethod
     def zeros(shape: Any, *, dtype: Any, device: Device) -> Any:
-        assert isinstance(device, Device)
-        found = POOL.take(shape, dtype)
-        found.view(np.ndarray)[...] = 0
-        return found
+        return _filled(shape, dtype, device, 0)
 
-    @staticmethod
-    def eye(size: int, *, dtype: Any, device: Device) -> Any:
-        assert isinstance(device, Device)
-        return np.eye(size, dtype=dtype).view(Array)
+
+def _filled(shape: Any, dtype: Any, device: Device, value: float) -> Any:
+    assert isinstance(device, Device)
+    found = POOL.take(shape, dtype)
+    found.view(np.ndarray)[...] = value
+    return found
 
 
 def _from_dlpack(array: Any) -> Any:

@@ -4,64 +4,66 @@ from __future__ import annotations
 
 import json
 
+import effort
 import numpy as np
 import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 pytest.importorskip("numba.cuda")
 
+from gpu.mutation import MUTANTS, check
 from ptx_samples import cases
 
 from demopool import ptx
-from tools import ptx_counts
 
-MUTANTS = 50
+TESTED = effort.cases(MUTANTS, 16)
 STEPS = 20_000
 """No sample takes half as many: a mutant that does never ends."""
 
-# Mutants that are left, by sample: what was changed, and why no test can see it. A mutant that is
-# left and not named here fails the test, and so does a name that no mutant has any more.
+# Mutants that are left, by sample: a piece of the line of the source that was changed, and why no
+# test can see it, once for each mutant. One that is left and not named here fails the test, and so
+# does a name without its mutants.
 _TWICE = "written twice: what the compiler put before a branch it puts behind it too"
-SURVIVORS: dict[str, dict[str, str]] = {
+SURVIVORS: dict[str, dict[str, tuple[str, ...]]] = {
     "sinkhorn": {
-        "`setp.lt.s32 %p2, %r31, %r23` -> `setp.le.s32 %p2, %r31, %r23`": (
-            "sets one weight more at the start: the first of the next iteration's, not yet in use"
-        ),
-        "`mov.u32 %r26, 1065353216` -> `mov.u32 %r26, 1065353217`": (
-            "the bits of 1.0f as an integer: the next float, an error of one eps"
+        "now[i] = 1.0f": (
+            "sets one weight more at the start: the first of the next iteration's, not yet in use",
+            "the bits of 1.0f as an integer: the next float, an error of one eps",
         ),
     },
     "row-sums": {
-        "`mov.u32 %r55, 0` left out": _TWICE,
-        "`mov.u32 %r36, 16` -> `mov.u32 %r36, 17`": (
-            "lane ^ 17 instead of lane ^ 16: with ^ 8, 4, 2, 1 it still adds up all 32 lanes"
+        "for (int j = lane; j < columns": (_TWICE,),
+        "sum += __shfl_xor_sync": (
+            "lane ^ 17 instead of lane ^ 16: with ^ 8, 4, 2, 1 it still adds up all 32 lanes",
         ),
     },
-    "signed-root": {"`mov.f32 %f78, 0f00000000` left out": _TWICE},
+    "signed-root": {"for (int i = threadIdx.x; i < quads": (_TWICE,)},
     "last-block-sum": {
-        "`mov.f32 %f34, 0f00000000` left out": _TWICE,
-        "`shfl.sync.down.b32 %r29|%p7, %r27, %r28, %r15, %r17` -> "
-        "`shfl.sync.down.b32 %r29|%p7, %r27, %r28, %r14, %r17`": (
-            "the last step clamps at lane 2 instead of 31: only the sum in lane 0 is used"
+        "for (int i = blockIdx.x * blockDim.x": (_TWICE,),
+        "mine += __shfl_down_sync": (
+            "the last step clamps at lane 2 instead of 31: only the sum in lane 0 is used",
         ),
     },
-    "numba-gram": {"`mov.f32 %f63, 0f00000000` left out": _TWICE},
+    "numba-gram": {"while start < d": (_TWICE,)},
     "numba-sinkhorn": {
-        "`mov.f32 %f41, 0f00000000` left out": _TWICE,
-        "`mov.f32 %f42, 0f3F800000` -> `mov.f32 %f42, 0f3FC00000`": (
-            "the value of threads without a row, which nobody stores"
-        ),
-        "`selp.s64 %rd22, -1, 0, %p1` -> `selp.s64 %rd22, -1, 1, %p1`": (
-            "the number of iterations left when there are none: the loop is not entered"
+        "if t < n": (_TWICE,),
+        "for _ in range(iterations)": (
+            "the value of threads without a row, which nobody stores",
+            "the number of iterations left when there are none: the loop is not entered",
         ),
     },
-    "numba-row-sums": {"`mov.f32 %f18, 0f00000000` left out": _TWICE},
+    "numba-row-sums": {"def row_sums(": (_TWICE,)},
     "numba-histogram": {
-        "`add.s64 %rd12, %rd9, %rd11` -> `add.s64 %rd12, %rd9, %rd10`": (
-            "without the mask that makes an index unsigned: those of the test are"
+        "cuda.atomic.add(counts, uint32(values[i]), 1)": (
+            "without the mask that makes an index unsigned: those of the test are",
         ),
     },
 }
+
+
+def _line(mutant: ptx.Mutant) -> str:
+    file, _, number = mutant.source.partition(":")
+    return cases.SOURCE.with_name(file).read_text().splitlines()[int(number) - 1].strip()
 
 
 def _is_caught(sample: cases.Sample, mutant: ptx.Mutant, allowed: float) -> bool:
@@ -73,20 +75,19 @@ def _is_caught(sample: cases.Sample, mutant: ptx.Mutant, allowed: float) -> bool
 
 
 @pytest.mark.parametrize("sample", cases.SAMPLES, ids=lambda sample: sample.name)
-def test_of_random_mutants_95_percent_are_caught(sample: cases.Sample) -> None:
+def test_only_mutants_that_are_explained_are_left(sample: cases.Sample) -> None:
     module = sample.module()
     allowed = max(16.0, 4 * max(sample.errors(module)))
-    drawn = list(ptx.mutants(module, sample.kernel, MUTANTS, seed=0))
-    left = [m.what for m in drawn if not _is_caught(sample, m, allowed)]
-    assert len(drawn) >= 30
-    assert sorted(left) == sorted(SURVIVORS.get(sample.name, {}))
-    assert len(left) <= 0.06 * len(drawn)
+    drawn = list(ptx.mutants(module, sample.kernel, TESTED, seed=0))
+    left = [_line(mutant) for mutant in drawn if not _is_caught(sample, mutant, allowed)]
+    assert len(drawn) >= min(TESTED, 30)
+    check(SURVIVORS.get(sample.name, {}), left, all_of_them=TESTED == MUTANTS)
 
 
 def test_over_all_kernels_97_percent_are_caught() -> None:
     """The survivors are named above, and the test above compares them."""
-    left = sum(len(named) for named in SURVIVORS.values())
-    assert left <= 0.03 * MUTANTS * len(cases.SAMPLES)
+    left = [len(why) for lines in SURVIVORS.values() for why in lines.values()]
+    assert sum(left) <= 0.03 * MUTANTS * len(cases.SAMPLES)
 
 
 def test_the_cases_of_the_samples_reach_most_of_their_instructions() -> None:
@@ -108,8 +109,8 @@ def test_mutants_are_drawn_by_their_seed() -> None:
 
 
 def test_counts_are_what_they_were() -> None:
-    """A kernel that gets worse, or better, shows here: `python -m tools.ptx_counts --write`."""
-    assert ptx_counts.counted() == json.loads(ptx_counts.FILE.read_text())
+    """A kernel that gets worse, or better, shows here: `python -m tools.gpu counts --write`."""
+    assert cases.counted() == json.loads(cases.COUNTS.read_text())
 
 
 def test_counts_of_a_transpose_by_hand() -> None:

@@ -11,9 +11,9 @@ from array_api_compat import numpy as numpy_namespace
 from demopool import ptx
 from demopool.contract import Hashes, Kernel
 from demopool.implementations.cupy_cuda import pool, power, signatures, sketch, weights
-from demopool.implementations.cupy_cuda.launch import Array, Launcher
+from demopool.implementations.cupy_cuda.launch import Array, Launch, Launcher
+from demopool.implementations.cupy_cuda.prepared import PreparedHashes, prepare
 from demopool.implementations.shared import images
-from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import work_table
 
@@ -35,7 +35,8 @@ class Emulator(Launcher):
     def most_shared(self) -> int:
         return ptx.LIMITS[self.arch].shared_per_block
 
-    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+    def launch(self, launch: Launch) -> None:
+        kernel, shape, args = launch
         given = [self.raw(arg) for arg in args]
         name = signatures.instance(kernel, given)
         launched = (name, shape, tuple(np.shape(value) for value in given))
@@ -93,5 +94,5 @@ class CupyPtxImplementation(HostImplementation):
         work_table(weights, pool, sketch, power), _place
     )
 
-    def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
-        return sketch.prepare(hashes, EMULATOR.asarray)
+    def prepare(self, hashes: Hashes) -> PreparedHashes:
+        return prepare(hashes, EMULATOR.asarray)

@@ -18,7 +18,7 @@ from typing import Any
 
 from demopool.implementations.cupy_cuda import signatures
 from demopool.implementations.cupy_cuda.launch import Array, Launch, Launcher
-from demopool.implementations.shared.grids import SHARED_BYTES, Shape
+from demopool.implementations.shared.grids import SHARED_BYTES
 
 GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 """Set to 0, every kernel is launched on its own."""
@@ -59,7 +59,8 @@ class Gpu(Launcher):
     def most_shared(self) -> int:
         return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
 
-    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+    def launch(self, launch: Launch) -> None:
+        kernel, shape, args = launch
         function = self._function(signatures.instance(kernel, args))
         function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
 

@@ -13,6 +13,7 @@ from demopool.errors import InvalidInput
 from demopool.implementations.cupy_cuda import pool, power, sketch, weights
 from demopool.implementations.cupy_cuda.gpu import Gpu, cupy, gpu
 from demopool.implementations.cupy_cuda.launch import Array
+from demopool.implementations.cupy_cuda.prepared import PreparedHashes, prepare
 from demopool.implementations.shared import images
 from demopool.implementations.shared.table import work_table
 
@@ -83,8 +84,8 @@ class CupyCudaImplementation(Implementation):
         with gpu(X.device.id).active():
             return X * cupy().asarray(factors)
 
-    def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
-        return sketch.prepare(hashes, self.asarray)
+    def prepare(self, hashes: Hashes) -> PreparedHashes:
+        return prepare(hashes, self.asarray)
 
     def synchronize(self) -> None:
         cupy().cuda.get_current_stream().synchronize()

@@ -25,6 +25,15 @@ Launch = tuple[str, Shape, tuple[Any, ...]]
 i32, u32, u64 = np.int32, np.uint32, np.uint64
 
 
+def number(like: Array) -> type[np.float32] | type[np.float64]:
+    """The scalar type of an array of any namespace."""
+    return np.float64 if str(like.dtype).endswith("float64") else np.float32
+
+
+def itemsize(like: Array) -> int:
+    return np.dtype(number(like)).itemsize
+
+
 class Launcher(ABC):
     """A device with its array namespace."""
 
@@ -36,7 +45,7 @@ class Launcher(ABC):
         """Bytes of shared memory that a block may ask for."""
 
     @abstractmethod
-    def launch(self, kernel: str, shape: Shape, args: tuple[Any, ...]) -> None:
+    def launch(self, launch: Launch) -> None:
         """Run a kernel; everything has been checked."""
 
     @abstractmethod
@@ -47,16 +56,17 @@ class Launcher(ABC):
         """While it is worked with."""
         return nullcontext()
 
-    def run(self, kernel: str, shape: Shape, *args: Any) -> None:
+    def run(self, launch: Launch) -> None:
         """Check a launch against the source of the kernel and the device, and run it."""
+        kernel, shape, args = launch
         if shape.blocks:
             signatures.check(kernel, shape, [self.raw(arg) for arg in args], self.most_shared)
-            self.launch(kernel, shape, args)
+            self.launch(launch)
 
     def run_all(self, launches: Sequence[Launch]) -> None:
         """One after the other; a device may make one piece of work of them."""
-        for kernel, shape, args in launches:
-            self.run(kernel, shape, *args)
+        for launch in launches:
+            self.run(launch)
 
     @abstractmethod
     def contiguous(self, array: Array) -> Array:
@@ -87,10 +97,3 @@ class Launcher(ABC):
 
     def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
         return self.xp.zeros(shape, dtype=like.dtype, device=like.device)
-
-    def number(self, like: Array) -> type[np.float32] | type[np.float64]:
-        """The scalar type of an array."""
-        return np.float64 if like.dtype == self.xp.float64 else np.float32
-
-    def itemsize(self, like: Array) -> int:
-        return np.dtype(self.number(like)).itemsize

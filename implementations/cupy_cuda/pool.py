@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from demopool.implementations.cupy_cuda.launch import Array, Launcher, i32, u32
+from demopool.implementations.cupy_cuda import launches
+from demopool.implementations.cupy_cuda.launch import Array, Launcher, itemsize
 from demopool.implementations.shared import grids
-
-_KEEP = i32(2)
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
@@ -20,25 +19,21 @@ def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
 def second_moment(on: Launcher, X: Array, a: Array | None) -> Array:
     """Half of the product, and its mirror image: by cuBLAS for one image. For a batch it has no
     half, and CuPy would copy X to transpose it, so that is a kernel of our own."""
-    images, n, d = X.shape
-    out, count = on.empty((images, d, d), X), grids.triangle(d)
+    images, _, d = X.shape
+    out = on.empty((images, d, d), X)
     if images == 1:
         weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
         on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
-        on.run("from_triangle", grids.products(count), out, out, u32(d), _KEEP)
+        on.run(launches.from_triangle(out, out, launches.KEEP))
     else:
-        weights, sizes = X if a is None else a, (u32(n), u32(d), u32(count))
-        shape = grids.products(images * count)
-        on.run("outer", shape, X, weights, out, *sizes, i32(a is not None))
+        on.run(launches.outer(X, a, out))
     return out
 
 
 def largest(on: Launcher, V: Array) -> Array:
     """max |v| of every row of a matrix."""
-    rows, values = V.shape
-    found = on.zeros((rows,), V)
-    chunks, shape = grids.chunks(rows, values)
-    on.run("largest", shape, V, found, u32(values), u32(chunks))
+    found = on.zeros((V.shape[0],), V)
+    on.run(launches.largest(V, found))
     return found
 
 
@@ -47,16 +42,12 @@ def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
     if kind == "none":
         return on.xp.asarray(V, copy=True)
     rows, values = V.shape
-    power = i32(1 if kind == "signed-sqrt-l2" else 2)
+    power = 1 if kind == "signed-sqrt-l2" else 2
     out = on.empty(V.shape, V)
-    shared = values * on.itemsize(V)
-    if shared + grids.WARPS * on.itemsize(V) <= grids.SHARED_BYTES:
-        shape = grids.one_block_each(rows, shared)
-        on.run("normalized_at_once", shape, V, out, u32(values), power)
+    if (values + grids.WARPS) * itemsize(V) <= grids.SHARED_BYTES:
+        on.run(launches.normalized_at_once(V, out, power))
         return out
     magnitude, sums = largest(on, V), on.zeros((rows,), V)
-    chunks, shape = grids.chunks(rows, values)
-    on.run("power_sums", shape, V, magnitude, sums, u32(values), u32(chunks), power)
-    blocks, shape = grids.per_image(rows, values)
-    on.run("normalized", shape, V, magnitude, sums, out, u32(values), u32(blocks), power)
+    on.run(launches.power_sums(V, magnitude, sums, power))
+    on.run(launches.normalized(V, magnitude, sums, out, power))
     return out

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from demopool.implementations.cupy_cuda import pool, sketch
 from demopool.implementations.cupy_cuda.launch import Array, Launcher
-from demopool.implementations.cupy_cuda.sketch import PreparedHashes
+from demopool.implementations.cupy_cuda.prepared import PreparedHashes
 from demopool.implementations.shared import accuracy, roots
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
 

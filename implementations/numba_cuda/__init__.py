@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 from demopool.contract import (
+    ROUTES,
     Capability,
     Implementation,
     Probe,
     Route,
     Specification,
     probing,
-    routes_for,
 )
 
 _INSTALL = {
@@ -62,11 +62,13 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from demopool.implementations.numba_cuda import implementation
-
     if device == "ptx":
-        return implementation.NumbaPtxImplementation()
-    return implementation.NumbaCudaImplementation()
+        from demopool.implementations.numba_cuda.emulated import NumbaPtxImplementation
+
+        return NumbaPtxImplementation()
+    from demopool.implementations.numba_cuda.implementation import NumbaCudaImplementation
+
+    return NumbaCudaImplementation()
 
 
 SPECIFICATION = Specification(

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from demopool.implementations.numba_cuda import arrays, kernels, pool
-from demopool.implementations.numba_cuda.arrays import Array
-from demopool.implementations.numba_cuda.launch import Launcher
-from demopool.implementations.shared import grids, roots
+from demopool.implementations.numba_cuda import arrays, launches, pool
+from demopool.implementations.numba_cuda.launch import Array, Launcher
+from demopool.implementations.shared import roots
 
 
 def polar(on: Launcher, A: Array) -> Array:
@@ -32,15 +31,11 @@ def of_features(on: Launcher, X: Array, route: str) -> Array:
 
 def _coupled(on: Launcher, A: Array, polynomials: roots.Polynomials) -> Array:
     """Y <- Y h(ZY), Z <- h(ZY) Z for h = aI + bM + cM^2, from Y = A / bound, Z = I."""
-    images, d, _ = A.shape
-    dtype = A.dtype
     A, exponents = arrays.in_range(on, A)
     square = _product(on, A, A)
     bound = _spectrum_bound(on, square)
-    Y, Z = on.empty(A.shape, dtype), on.empty(A.shape, dtype)
-    blocks, shape = grids.per_image(images, d * d)
-    numbers = tuple(dtype.type(value) for value in polynomials[0][:2])
-    on.run(kernels.start, shape, A, square, bound, Y, Z, numbers, np.int32(blocks))
+    Y, Z, out = (on.empty(A.shape, A.dtype) for _ in range(3))
+    on.run(launches.start(A, square, bound, Y, Z, polynomials[0][:2]))
     for step, (a, b, c) in enumerate(polynomials[1:], start=2):
         if c:
             M = _product(on, Z, Y)
@@ -50,8 +45,7 @@ def _coupled(on: Launcher, A: Array, polynomials: roots.Polynomials) -> Array:
         Y = _product(on, Y, h)
         if step < len(polynomials):  # nobody reads the last Z
             Z = _product(on, h, Z)
-    out, two = on.empty(A.shape, dtype), dtype.type(np.sqrt(2))
-    on.run(kernels.finish, shape, Y, bound, exponents, two, out, np.int32(blocks))
+    on.run(launches.finish(Y, bound, exponents, out))
     return out
 
 
@@ -64,23 +58,15 @@ def _product(
     plus: Array | None = None,
 ) -> Array:
     """``of[0] P Q + of[1] plus + of[2] I``."""
-    images, d, _ = P.shape
     C = on.empty(P.shape, P.dtype)
-    side = grids.tiles(d)
-    numbers = tuple(P.dtype.type(value) for value in of)
-    other = P if plus is None else plus
-    shape = grids.products(images * side * side)
-    on.run(kernels.product, shape, P, Q, other, C, np.int32(side), numbers)
+    on.run(launches.product(P, Q, P if plus is None else plus, C, of))
     return C
 
 
 def _spectrum_bound(on: Launcher, square: Array) -> Array:
     images, d, _ = square.shape
-    dtype = square.dtype
-    traces, squares = on.full((images,), dtype), on.full((images,), dtype)
-    blocks, shape = grids.chunks(images, d * d)
-    on.run(kernels.moments, shape, square, traces, squares, np.int32(blocks))
-    bound = on.empty((images,), dtype)
-    numbers = (dtype.type(d), dtype.type(np.finfo(dtype).eps))
-    on.run(kernels.bounds, grids.flat(images), traces, squares, *numbers, bound)
+    traces, squares = (arrays.zeros(on, (images,), square.dtype) for _ in range(2))
+    bound = on.empty((images,), square.dtype)
+    on.run(launches.moments(square, traces, squares))
+    on.run(launches.bounds(traces, squares, d, bound))
     return bound

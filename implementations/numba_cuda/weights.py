@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from demopool.implementations.numba_cuda import arrays, kernels
-from demopool.implementations.numba_cuda.arrays import Array
-from demopool.implementations.numba_cuda.launch import Launcher
+from demopool.implementations.numba_cuda import arrays, launches
+from demopool.implementations.numba_cuda.launch import Array, Launcher
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
@@ -17,23 +14,16 @@ def dense(
     """K in memory, made once with its row sums; then a pass over it for each iteration but the
     first, or all of them in shared memory where K fits."""
     images, n, _ = X.shape
-    dtype = X.dtype
     X, exponents = arrays.in_range(on, X)
-    K = on.empty((images, n, n), dtype)
-    sums = on.full((images, n), dtype)
-    count = grids.triangle(n)
-    kind = np.int32(kernels.SQUARE if order == 2 else kernels.RECTIFY)
-    on.run(kernels.gram, grids.products(images * count), X, K, sums, np.int32(count), kind)
+    K, sums = on.empty((images, n, n), X.dtype), arrays.zeros(on, (images, n), X.dtype)
+    on.run(launches.gram(X, K, sums, launches.SQUARE if order == 2 else launches.RECTIFY))
     a, targets = _start(on, sums, (images, n), gamma, tau, iterations)
-    size = dtype.itemsize
-    if iterations > 1 and grids.small_image_bytes(n, size) <= grids.SHARED_BYTES:
-        shape = grids.Shape(images, (grids.BLOCK,), grids.small_image_bytes(n, size))
-        on.run(kernels.small_image, shape, K, targets, a, dtype.type(tau), np.int32(iterations))
+    if iterations > 1 and grids.small_image_bytes(n, X.dtype.itemsize) <= grids.SHARED_BYTES:
+        on.run(launches.small_image(K, targets, a, tau, iterations))
     else:
-        other = on.empty((images, n), dtype)
-        blocks, shape = grids.rows(images, n)
+        other = on.empty((images, n), X.dtype)
         for _ in range(iterations - 1):
-            on.run(kernels.step, shape, K, targets, a, other, dtype.type(tau), np.int32(blocks))
+            on.run(launches.step(K, targets, a, other, tau))
             a, other = other, a
     return _restored(on, a, exponents, gamma, tau, iterations, order)
 
@@ -45,29 +35,23 @@ def matrix_free(
     where that is a difference of large numbers, other ones in every iteration
     (``shared/cancellation.py`` says which)."""
     images, n, d = X.shape
-    dtype = X.dtype
     X, exponents = arrays.in_range(on, X)
-    M, ones = on.empty((images, d, d), dtype), on.empty((images, 0), dtype)
-    a, targets = _start(on, _without_kernel(on, X, ones, M), (images, n), gamma, tau, iterations)
+    M, ones = on.empty((images, d, d), X.dtype), on.empty((images, 0), X.dtype)
+    sums = _without_kernel(on, X, ones, M)
+    a, targets = _start(on, sums, (images, n), gamma, tau, iterations)
     for _ in range(iterations - 1):
-        forms = _without_kernel(on, X, a, M)
-        flat = (arrays.flat(forms), arrays.flat(targets), arrays.flat(a))
-        on.run(kernels.update, grids.flat(images * n), *flat, dtype.type(tau))
+        on.run(launches.update(_without_kernel(on, X, a, M), targets, a, tau))
     return _restored(on, a, exponents, gamma, tau, iterations, order)
 
 
 def _without_kernel(on: Launcher, X: Array, v: Array, M: Array) -> Array:
     """K v of every image, and as many numbers after it; v without columns stands for ones. ``M`` is
     written to."""
-    images, n, d = X.shape
-    count = grids.triangle(d)
-    on.run(kernels.outer, grids.products(images * count), X, v, M, np.int32(count))
-    forms = on.full((2 * images, n), X.dtype)
-    down, across = grids.tiles(n), grids.tiles(d)
-    shape = grids.products(images * down * across)
-    on.run(kernels.row_forms, shape, X, M, forms, np.int32(down), np.int32(across))
-    share = X.dtype.type(ALIGNED)
-    on.run(kernels.exact_rows, grids.Shape(images * n, (grids.BLOCK,)), X, v, forms, share)
+    images, n, _ = X.shape
+    on.run(launches.outer(X, v, M))
+    forms = arrays.zeros(on, (2 * images, n), X.dtype)
+    on.run(launches.row_forms(X, M, forms))
+    on.run(launches.exact_rows(X, v, forms, ALIGNED))
     return forms
 
 
@@ -81,10 +65,7 @@ def _start(
 ) -> tuple[Array, Array]:
     """The weights after the first iteration, and the targets."""
     a, targets = on.empty(shape, sums.dtype), on.empty(shape, sums.dtype)
-    number = sums.dtype.type
-    flat = (arrays.flat(sums), arrays.flat(targets), arrays.flat(a))
-    launch = grids.flat(shape[0] * shape[1])
-    on.run(kernels.first_step, launch, *flat, number(gamma), number(tau), np.int32(iterations))
+    on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     return a, targets
 
 
@@ -99,7 +80,5 @@ def _restored(
 ) -> Array:
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
     power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
-    parts = (a.dtype.type(part) for part in scaling.in_two_parts(power, a.dtype))
-    blocks, shape = grids.per_image(*a.shape)
-    on.run(kernels.restored, shape, a, exponents, *parts, np.int32(blocks))
+    on.run(launches.restored(a, exponents, power))
     return a

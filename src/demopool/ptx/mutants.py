@@ -53,12 +53,16 @@ _KEPT = {"ret", "exit", "bra", "cvta", "call", "trap", "ld", "nanosleep"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with one change, which ``what`` describes; ``line`` is its line in the PTX."""
+    """A module with one change, which ``what`` describes.
+
+    ``line`` is its line in the PTX, ``source`` its file and line where the PTX names them.
+    """
 
     module: Module
     kernel: str
     line: int
     what: str
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.kernel}, PTX line {self.line}: {self.what}"
@@ -86,6 +90,7 @@ def mutants(module: Module, kernel: str = "", count: int = 50, seed: int = 0) ->
             module.name_of(function),
             function.code[at].line,
             what,
+            function.code[at].source,
         )
 
 

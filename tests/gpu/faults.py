@@ -1,28 +1,20 @@
-"""Mistakes in the kernels of cupy:cuda, made on purpose in their source: each must be named."""
+"""Mistakes that are made on purpose in the source of kernels, and what each must be named."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import pytest
-
-pytest.importorskip("cuda.bindings.nvrtc")
-
 from demopool import ptx
-from demopool.implementations.cupy_cuda import signatures
-from demopool.implementations.cupy_cuda.launch import Launch, i32, u32, u64
-from demopool.implementations.shared import grids
-from tools import cupy_launches as made
-from tools.cupy_counts import LAUNCHES
-from tools.kernel_arrays import UNEVEN
 
 RACE, OUTSIDE = ptx.FaultKind.RACE, ptx.FaultKind.OUT_OF_BOUNDS
 DIVERGENT, MISSING = ptx.FaultKind.DIVERGENT_BARRIER, ptx.FaultKind.MISSING_THREAD
 UNWRITTEN, RUNAWAY = ptx.FaultKind.UNINITIALISED, ptx.FaultKind.RUNAWAY
+_SHARED = "shared memory"
+
+Mistake = tuple[str, str, str, ptx.FaultKind, str]
+"""Kernel, what is replaced by what, the fault it must be, and a word of the sentence."""
+
+# --- cupy:cuda ---
 
 _BARRIER = "__syncthreads();\n"
-_SHARED = "shared memory"
 _UNORDERED = "no barrier between"
 _LOAD = "p < n && k < d ? x[static_cast<size_t>(p) * d + k] : T(0)"
 _ROW_SUM = "atomicAdd(&row_sums[row], total)"
@@ -37,9 +29,7 @@ _PARTS = "if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;\n"
 _MIRRORED = "tile[tx + THREADS * j][ty + THREADS * i]"
 _STORED = "sums[2 * half + i][j];\n    "
 
-# kernel, what is replaced by what, the fault it must be, and a word of the sentence.
-Mistake = tuple[str, str, str, ptx.FaultKind, str]
-FAULTS: dict[str, Mistake] = {
+CUPY: dict[str, Mistake] = {
     "no barrier before a tile is read": (
         *("gram", f"    {_BARRIER}    add_products", "    add_products"),
         *(RACE, _UNORDERED),
@@ -189,6 +179,156 @@ FAULTS: dict[str, Mistake] = {
     ),
 }
 
+# --- numba:cuda ---
+
+_LOAD_ROWS = "rows[r, tx] = P[image, row, k] if row < n and k < d else zero"
+_BARRIER_BEFORE = "        cuda.syncthreads()\n        multiply_tiles"
+_BARRIER_AFTER = "tx, ty)\n        cuda.syncthreads()\n"
+
+NUMBA: dict[str, Mistake] = {
+    "no barrier before a tile is read": (
+        *("gram", _BARRIER_BEFORE, "        multiply_tiles"),
+        *(RACE, "no barrier between"),
+    ),
+    "no barrier before a tile is overwritten": (
+        *("gram", _BARRIER_AFTER, "tx, ty)\n"),
+        *(RACE, "no barrier between"),
+    ),
+    "no barrier before the mirror image is read": (
+        "gram",
+        "sums[2 * half + i, j]\n        cuda.syncthreads()\n",
+        "sums[2 * half + i, j]\n",
+        RACE,
+        _SHARED,
+    ),
+    "no guard on the rows of a load": (
+        *("gram", _LOAD_ROWS, _LOAD_ROWS.replace("row < n and ", "")),
+        *(OUTSIDE, "argument 0"),
+    ),
+    "a guard that lets one row too many through": (
+        *("gram", "if row < n and column <= row:", "if row <= n and column <= row:"),
+        *(OUTSIDE, "argument 1"),
+    ),
+    "row and column swapped in the mirror image": (
+        "gram",
+        "tile[uint32(tx + 16 * j), uint32(ty + 16 * i)]",
+        "tile[uint32(ty + 16 * i), uint32(tx + 16 * j)]",
+        OUTSIDE,
+        _SHARED,
+    ),
+    "sums that are added without an atomic": (
+        "gram",
+        "cuda.atomic.add(row_sums, (image, row), total)",
+        "row_sums[image, row] += total",
+        RACE,
+        "argument 2",
+    ),
+    "no barrier before the diagonal is read": (
+        "row_forms",
+        "    cuda.syncthreads()\n    for i in range(4):\n        row = uint32(first",
+        "    for i in range(4):\n        row = uint32(first",
+        RACE,
+        _SHARED,
+    ),
+    "a diagonal that is longer than the matrix": (
+        *("row_forms", "if t < TILE and second + t < d:", "if t < TILE:"),
+        *(OUTSIDE, "argument 1"),
+    ),
+    "a sum that is stored while others read the last one": (
+        "exact_rows",
+        "    total = sum_of_block(total, parts)\n    if cuda.threadIdx.x == 0:\n",
+        "    if cuda.threadIdx.x == 0:\n",
+        RACE,
+        "argument 2",
+    ),
+    "threads that leave before a barrier": (
+        "weighted_sum",
+        "    parts[ty, tx] = total\n",
+        "    if column >= d:\n        return\n    parts[ty, tx] = total\n",
+        DIVERGENT,
+        "left the kernel",
+    ),
+    "a barrier in a branch": (
+        "weighted_sum",
+        "    parts[ty, tx] = total\n    cuda.syncthreads()\n",
+        "    parts[ty, tx] = total\n    if column < d:\n        cuda.syncthreads()\n",
+        DIVERGENT,
+        "do not come",
+    ),
+    "no barrier before the parts are added": (
+        "weighted_sum",
+        "    parts[ty, tx] = total\n    cuda.syncthreads()\n",
+        "    parts[ty, tx] = total\n",
+        RACE,
+        _SHARED,
+    ),
+    "a shuffle that names half of a warp": (
+        "step",
+        "value += cuda.shfl_xor_sync(ALL_LANES, value, step)",
+        "value += cuda.shfl_xor_sync(0xFFFF, value, step)",
+        MISSING,
+        "its own mask",
+    ),
+    "a row that is guarded too late": (
+        "step",
+        "    if row >= n:\n",
+        "    if row > n:\n",
+        OUTSIDE,
+        "argument",
+    ),
+    "a wrong stride in shared memory": (
+        "small_image",
+        "memory[uint32(row * n + j)]",
+        "memory[uint32(row * (n + 1) + j)]",
+        RACE,
+        _SHARED,
+    ),
+    "no barrier between iterations": (
+        "small_image",
+        "        cuda.syncthreads()\n        now, following",
+        "        now, following",
+        RACE,
+        _SHARED,
+    ),
+    "a histogram that is not set to zero": (
+        "scatter",
+        "        histogram[i] = M.dtype.type(0)\n",
+        "        histogram[0] = M.dtype.type(0)\n",
+        RACE,
+        _SHARED,
+    ),
+    "a histogram that is read too early": (
+        "scatter",
+        "        row = uint32(row + blocks)\n    cuda.syncthreads()\n",
+        "        row = uint32(row + blocks)\n",
+        RACE,
+        _SHARED,
+    ),
+    "a bin beyond the sketch": (
+        "scatter",
+        "target = remainder(start + uint32(h2[j]), k)",
+        "target = uint32(start + uint32(h2[j]))",
+        OUTSIDE,
+        _SHARED,
+    ),
+    "no atomic in the histogram": (
+        "scatter",
+        "cuda.atomic.add(histogram, target, M[image, row, j] * (sign * s2[j]))",
+        "histogram[target] += M[image, row, j] * (sign * s2[j])",
+        RACE,
+        _SHARED,
+    ),
+    "columns beyond the matrix": (
+        "product",
+        "columns[c, ty] = Q[image, row, q] if row < d and q < d else zero",
+        "columns[c, ty] = Q[image, row, q] if q < d else zero",
+        OUTSIDE,
+        "argument",
+    ),
+}
+
+FAULTS = {"cupy": CUPY, "numba": NUMBA}
+
 # Nothing is wrong with memory or threads here: only what comes out is.
 VALUES: dict[str, tuple[str, str, str]] = {
     "a mirror image that is not in the row sums": ("gram", "total += value;", ""),
@@ -218,137 +358,3 @@ VALUES: dict[str, tuple[str, str, str]] = {
     "an exponent one too low": ("scaled", "? exponent_of(size)", "? exponent_of(size) - 1"),
     "a scale that is taken off instead of put back": ("restored", "(-exponents", "(exponents"),
 }
-
-
-def _faulty(kernel: str, old: str, new: str) -> ptx.Module:
-    """The kernel with one piece of text changed wherever it occurs."""
-    source = signatures.SOURCE.read_text()
-    assert old in source
-    return ptx.compile(source.replace(old, new), made.ARCH, names=[f"{kernel}<float>"])
-
-
-def _right(kernel: str) -> ptx.Module:
-    return made.compiled(LAUNCHES[kernel](UNEVEN))
-
-
-def _is_named(caught: Any, kind: ptx.FaultKind, word: str) -> None:
-    assert caught.value.kind is kind, str(caught.value)
-    assert word in str(caught.value)
-    file, _, line = caught.value.place.source.partition(":")
-    assert file == signatures.SOURCE.name
-    assert int(line) > 0
-
-
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_mistake_is_named(what: str) -> None:
-    kernel, old, new, kind, word = FAULTS[what]
-    module, launched = _faulty(kernel, old, new), LAUNCHES[kernel](UNEVEN)
-    with pytest.raises(ptx.Fault) as caught:
-        made.started(module, launched, most_steps=20_000)
-    _is_named(caught, kind, word)
-
-
-@pytest.mark.parametrize("name", sorted(LAUNCHES))
-def test_without_a_mistake_nothing_is_named(name: str) -> None:
-    launched = LAUNCHES[name](UNEVEN)
-    made.started(made.compiled(launched), launched)
-
-
-@pytest.mark.parametrize("what", VALUES)
-def test_a_mistake_that_no_check_can_name_changes_values(what: str) -> None:
-    kernel, old, new = VALUES[what]
-    launched = LAUNCHES[kernel](UNEVEN)
-    right = made.run(made.compiled(launched), launched)
-    wrong = made.run(_faulty(kernel, old, new), launched)
-    assert not all(np.array_equal(*pair, equal_nan=True) for pair in zip(right, wrong, strict=True))
-
-
-# --- mistakes in a launch ---
-
-
-@pytest.mark.parametrize("name", ["normalized_at_once", "scatter", "small_image"])
-def test_too_little_shared_memory_is_named(name: str) -> None:
-    kernel, shape, args = LAUNCHES[name](UNEVEN)
-    less = (kernel, shape._replace(shared=shape.shared - 4), args)
-    with pytest.raises(ptx.Fault) as caught:
-        made.started(made.compiled(less), less)
-    _is_named(caught, OUTSIDE, _SHARED)
-
-
-@pytest.mark.parametrize(("name", "given"), [("step", 2), ("free_step", 4)])
-def test_an_iteration_that_writes_into_its_own_weights_is_named(name: str, given: int) -> None:
-    kernel, shape, args = LAUNCHES[name](UNEVEN)
-    same = (kernel, shape, (*args[: given + 1], args[given], *args[given + 2 :]))
-    with pytest.raises(ptx.Fault) as caught:
-        made.started(made.compiled(same), same)
-    _is_named(caught, RACE, f"argument {given}")
-
-
-# --- positions beyond 32 bits ---
-
-_N = 65_536
-
-
-def _huge_gram(module: ptx.Module) -> Any:
-    """Two images of 17 GB of K each; the last tile of both is made."""
-    count = grids.triangle(_N)
-    X, K = np.ones((2, _N, 3), np.float32), ptx.reserve((2, _N, _N))
-    X[1] = 2
-    args = (X, K, np.zeros((2, _N), np.float32), u32(_N), u32(3), u32(count), i32(made.SQUARE))
-    blocks = [(count - 1,), (2 * count - 1,)]
-    launched: Launch = ("gram", grids.products(2 * count), args)
-    made.started(module, launched, blocks=blocks)
-    return K[:, -1, -1]
-
-
-def test_images_that_land_in_each_other_are_named() -> None:
-    old = "K + static_cast<size_t>(image) * n * n"
-    with pytest.raises(ptx.Fault) as caught:
-        _huge_gram(_faulty("gram", old, "K + image * n * n"))
-    _is_named(caught, RACE, "argument 1")
-
-
-def test_a_place_in_an_image_as_a_signed_number_is_named() -> None:
-    old = "C[static_cast<size_t>(row) * n + column] = sums"
-    with pytest.raises(ptx.Fault) as caught:
-        _huge_gram(_faulty("gram", old, "C[static_cast<int>(row * n + column)] = sums"))
-    _is_named(caught, OUTSIDE, "argument 1")
-
-
-def test_without_a_mistake_both_images_are_there() -> None:
-    assert list(_huge_gram(_right("gram"))) == [9, 144]
-
-
-def _huge_step(module: ptx.Module) -> Any:
-    """The last rows of the second image, whose K is 1; that of the first one is 0."""
-    K = ptx.reserve((2, _N, _N))
-    K[1, -grids.WARPS :] = 1
-    targets, a, out = (np.full((2, _N), value, np.float32) for value in (1.0, 1.0, 0.0))
-    blocks, shape = grids.rows(2, _N)
-    args = (K, targets, a, out, u32(_N), u32(blocks), np.float32(0.5))
-    made.started(module, ("step", shape, args), blocks=[(shape.blocks - 1,)])
-    return out[1, -grids.WARPS :]
-
-
-def test_a_row_that_is_read_in_another_image_changes_values() -> None:
-    """No fault: it is inside of the array."""
-    found = _huge_step(_faulty("step", "const size_t first", "const unsigned first"))
-    assert np.isinf(found).all()
-    assert (_huge_step(_right("step")) == 2.0**-8).all()
-
-
-def test_sketches_that_land_in_each_other_are_named() -> None:
-    """2^19 features apart, in sketches of 8192 bins."""
-    k, d, features = 8192, 2, 2**19 + 1
-    X, out = ptx.reserve((features, d)), ptx.reserve((features, k))
-    starts = np.minimum(np.arange(k + 1), d).astype(np.int32)
-    tables = (starts, np.arange(d, dtype=np.int32), np.ones(d, np.int8))
-    blocks, shape = grids.sketches(features, k)
-    args = (X, X, *tables, out, u64(features), u32(d), u32(k), u32(blocks), i32(0))
-    launched: Launch = ("count_sketch", shape, args)
-    chosen = [(0,), (shape.blocks - blocks,)]
-    made.started(made.compiled(launched), launched, blocks=chosen)
-    wrong = _faulty("count_sketch", "for (size_t feature", "for (unsigned feature")
-    with pytest.raises(ptx.Fault) as caught:
-        made.started(wrong, launched, blocks=chosen)
-    _is_named(caught, RACE, "argument 5")

@@ -1,0 +1,44 @@
+"""Hashes as the kernels want them, made once for many calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from demopool.contract import Hashes
+from demopool.implementations.cupy_cuda.launch import Array, Launcher
+
+
+class CountSketch(NamedTuple):
+    """One hash: the bin and the sign of each value, and the values sorted by their bins."""
+
+    bins: Array
+    signs: Array
+    order: Array
+    starts: Array
+
+
+class PreparedHashes(NamedTuple):
+    """Both hashes on a device, and as they were given."""
+
+    first: CountSketch
+    second: CountSketch
+    hashes: Hashes
+
+    def to(self, on: Launcher) -> PreparedHashes:
+        """Where the features are; themselves, if they are there."""
+        return self if on.holds(self.first.bins) else prepare(self.hashes, on.asarray)
+
+
+def prepare(hashes: Hashes, asarray: Callable[[Any], Array]) -> PreparedHashes:
+    """``asarray`` brings a NumPy array to the device."""
+
+    def one(h: Any, s: Any) -> CountSketch:
+        order = np.argsort(h, kind="stable").astype(np.int32)
+        starts = np.searchsorted(h[order], np.arange(hashes.k + 1)).astype(np.int32)
+        parts = (h.astype(np.int32), s.astype(np.int8), order, starts)
+        return CountSketch(*(asarray(np.ascontiguousarray(part)) for part in parts))
+
+    return PreparedHashes(one(hashes.h1, hashes.s1), one(hashes.h2, hashes.s2), hashes)

@@ -1,0 +1,149 @@
+"""Mutants that nothing shows, of the draw with seed 0: by library and kernel, a piece of the line
+of the source that was changed, and why it is not seen, once for each mutant of the line.
+
+The line is the one that the compiler gives. Numba gives shuffles of a warp the head of the kernel,
+or a line of ``tiles.py`` that is taken for one of the kernel if that has so many.
+
+A mutant that is left and not named here fails a test, and so does a name without its mutants:
+``python -m tools.gpu mutants cupy gram`` lists those that are left.
+"""
+
+from __future__ import annotations
+
+_ALL_LANES = "another lane, but with the other steps it still takes in all lanes of the (half) warp"
+_SAME_LANE = "other lanes write: all of them have the result"
+_TWICE = "written twice: what the compiler put before a branch it puts behind it too"
+_UNUSED = "a sum that is not used: with tau = 0 weights stay as they are"
+_NEGATIVE = "pow: whether the exponent is odd matters for negative bases only, sums are positive"
+_LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have few"
+_LAST_BITS = "pow: the last bits of the logarithm, which the few results of these launches lack"
+_MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
+_BEFORE = "a case that never comes here; it has been dealt with before"
+_SUBNORMAL = "a subnormal number, which is 0 with -ftz"
+_FAR = "pow: where its result is 0 or infinite anyway"
+_NAN = "pow: NaN either way"
+_LDEXP = "ldexp: where it changes its way to the same number, at exponents that no float has"
+_OFF_DIAGONAL = "a part of a tile beside the diagonal: a row of it is never a column of it"
+_PADDING = "beyond the features or their ends: not kept, or times the zero of the other factor"
+_ZERO = "zero is zero either way"
+_MENDED = "any row will do: the loops mend it"
+_SQUARE = "another side of a square matrix: equally long"
+_SAME_NUMBER = "the same number, before or after it was made 64 bits long or a global address"
+
+SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
+    "cupy": {
+        "count_sketch": {
+            "const size_t last = first + FEATURES": (
+                "a group goes on to the last feature, and writes what the next one writes",
+            ),
+        },
+        "first_step": {
+            "target = pow(total, gamma)": (_NEGATIVE,) * 3,
+            "pow(total / target, -tau)": (_SUBNORMAL, _FAR, _BEFORE, _NEGATIVE),
+        },
+        "free_step": {"pow(weight * total / target, -tau)": (_MINUS_ONE,)},
+        "free_sums": {
+            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+            "for (unsigned i = 0; i < n; ++i)": (_TWICE,),
+            "const T* other = x": (_TWICE,),
+            "== 0) sums[first + row] = total": (_SAME_LANE,),
+        },
+        "from_triangle": {
+            "sums[i][j] = p < n && q <= p": (_OFF_DIAGONAL,),
+            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+            "value < T(0) ? T(0) : value": (_ZERO,),
+            "const float root = __fsqrt_rn": (_MENDED,),
+        },
+        "gram": {
+            "if (row < n && column <= row)": (_OFF_DIAGONAL, _SAME_NUMBER),
+            "rows[r][tx] = p < n && k < d": (_PADDING,),
+            "const float root = __fsqrt_rn": (_MENDED,),
+        },
+        "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
+        "normalized_at_once": {
+            "== 0) parts[threadIdx.x / WARP] = value": (_SAME_LANE,),
+            "const size_t first = static_cast<size_t>(blockIdx.x) * values": (_TWICE,),
+        },
+        "outer": {
+            "if (row < column && column < n)": (_OFF_DIAGONAL,),
+            "if (row < n && column <= row)": (_OFF_DIAGONAL,),
+        },
+        "power_sums": {
+            "== 0) atomicAdd(&sums[image], total)": (_SAME_LANE,),
+            "const T scale = magnitude[image]": (_SAME_NUMBER,),
+            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+        },
+        "restored": {
+            "static_cast<int>(whole), -most": ("a power of two with which no result is in range",),
+        },
+        "scatter_far": {
+            "for (unsigned row = blockIdx.x % blocks; row < d": (
+                "a block without a row: an image has no more blocks than rows",
+            ),
+        },
+        "small_image": {
+            "pow(weight * total / target, -tau)": (_MINUS_ONE, _LOW_BITS, _NAN),
+            "total += memory[row * n + j] * now[j]": (_UNUSED,) * 2,
+            "__shfl_xor_sync(ALL_LANES, value, step)": (_UNUSED,),
+        },
+        "step": {
+            "pow(weight * total / target, -tau)": (_MINUS_ONE,),
+            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+        },
+    },
+    "numba": {
+        "bounds": {
+            "variance = abs(mean_square - mean * mean)": ("of the difference |.| is taken",)
+        },
+        "exact_rows": {"def exact_rows(": (_ALL_LANES,) * 2},
+        "finish": {"factor = math.ldexp(math.sqrt(bound[image])": (_LDEXP,) * 2},
+        "first_step": {"target = math.pow(total, gamma)": (*(_NEGATIVE,) * 4, _NAN)},
+        "gram": {
+            "if tx == 0 and row < n": (
+                "rows from 48 on of a diagonal tile, columns below 32: no sum of theirs is there",
+            ),
+            "for i in range(4)": (_TWICE,),
+            "rows[r, tx] = P[image, row, k]": (_PADDING,),
+        },
+        "largest": {
+            "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+            "if uint32(cuda.threadIdx.x) & 31 == 0": (_SAME_LANE,) * 2,
+        },
+        "moments": {"cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,)},
+        "normalized_at_once": {
+            "while j < count and scale > 0": (
+                "the largest of a warp: where it is zero, all of its values are",
+                "a sum of zeros, which is not used",
+            ),
+            "def normalized_at_once(": (_ALL_LANES,) * 2,
+        },
+        "outer": {
+            "row = uint32(first + ty + 16 * i)": (_SAME_NUMBER,),
+            "if row < column and column < n": (_OFF_DIAGONAL,),
+        },
+        "power_sums": {
+            "def power_sums(": (_ALL_LANES,) * 2,
+            "share = abs(V[image, j]) / scale": ("without |.|, of what is squared",),
+            "if uint32(cuda.threadIdx.x) & 31 == 0": (_SAME_LANE,),
+        },
+        "product": {"C[image, p, q] = value + delta": (_SQUARE,)},
+        "restored": {"math.ldexp(weight * factor, int32(whole))": (_LDEXP,)},
+        "row_forms": {"total += sums[i, j] * value": (_TWICE,)},
+        "scaled": {
+            "if magnitude[image] > 0": ("the exponent of 0 is 0 with and without the test",),
+            "exponent = math.frexp(magnitude[image])[1]": (
+                "frexp: the exponent with the sign bit, which is 0 here",
+                "frexp: without its own test for 0, which has been made before",
+            ),
+        },
+        "scatter": {"histogram = cuda.shared.array(0, M.dtype)": ("nobody reads it",)},
+        "start": {"value, limit = A[image, p, q], bound[image]": (_SQUARE,)},
+        "step": {
+            "if weight != 0": (_ALL_LANES,),
+            "math.pow(weight * total / targets[image, row], -tau)": (
+                *(_MINUS_ONE, _FAR, _LAST_BITS),
+            ),
+        },
+        "update": {"math.pow(weight * forms[i] / targets[i], -tau)": (_NAN, _NEGATIVE)},
+    },
+}

@@ -1,0 +1,304 @@
+"""What the kernels do, counted: bytes, banks, and who does the work.
+
+Counts know no caches: what a warp asks for is counted whenever it asks. So bars are on the arrays
+that no cache holds, and what is read again and again is said to be small.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from demopool import ptx
+from demopool.implementations.shared import grids
+
+from . import cases, counted, made
+from .arrays import EVEN, Sizes
+from .backends import BACKENDS, EVERY_KERNEL, Backend, Launch
+
+SECTOR = 32
+STEP = 16
+"""Columns of the factors that a product has in shared memory at a time."""
+
+WORD = 4
+
+both = pytest.mark.parametrize("b", BACKENDS.values(), ids=list(BACKENDS))
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def counts(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return request.param, counted.counts(request.param)
+
+
+@pytest.fixture
+def cupy() -> Backend:
+    if "cupy" not in BACKENDS:
+        pytest.skip("cupy:ptx is not usable here")
+    return BACKENDS["cupy"]
+
+
+@pytest.fixture
+def numba() -> Backend:
+    if "numba" not in BACKENDS:
+        pytest.skip("numba:ptx is not usable here")
+    return BACKENDS["numba"]
+
+
+class Done:
+    """A launch, what it did, and its arrays and their traffic by the names the source has."""
+
+    def __init__(self, b: Backend, launch: Launch) -> None:
+        self.launch = launch
+        self.counts = b.start(launch)
+        self.arrays: dict[str, Any] = {}
+        self.traffic: dict[str, Any] = {}
+        for i, (name, arg) in enumerate(zip(b.parameters(launch), launch[2], strict=True)):
+            if isinstance(arg, np.ndarray) and f"argument {i}" in self.counts.traffic:
+                self.arrays[name] = arg
+                self.traffic[name] = self.counts.traffic[f"argument {i}"]
+
+
+def _done(b: Backend, name: str, z: Sizes = EVEN) -> Done:
+    return Done(b, counted.launch(b, name, z))
+
+
+@both
+def test_every_kernel_has_a_launch_and_cases(b: Backend) -> None:
+    """Those of Numba that only set, copy or finish something are not counted."""
+    there = {name.partition(",")[0] for name in counted.names(b)}
+    uncounted = {"bounds", "copied", "fill", "finish", "start"} if b.name == "numba" else set()
+    assert there == set(b.kernels) - uncounted
+    assert b.kernels == b.in_source
+    assert all(inspect.isfunction(getattr(cases, kernel)) for kernel in b.kernels)
+
+
+def test_counts_are_what_they_were(counts: tuple[str, dict[str, Any]]) -> None:
+    """A kernel that gets worse, or better, shows here: `python -m tools.gpu counts --write`."""
+    backend, found = counts
+    assert found == json.loads(counted.file(backend).read_text())
+
+
+def test_no_thread_works_through_an_image_alone(counts: tuple[str, dict[str, Any]]) -> None:
+    """Instructions by warps are at most some times those of an even share. Least even is
+    count_sketch, 19 of 32: bins have different numbers of values."""
+    backend, found = counts
+    for name, one in found.items():
+        threads = one["thread_instructions"] / max(one["instructions"], 1)
+        least = 16 if backend == "numba" else 18 if name == "count_sketch" else 30
+        assert threads > least, name
+
+
+def test_nothing_is_worked_on_in_double_and_nothing_is_in_local_memory(
+    counts: tuple[str, dict[str, Any]],
+) -> None:
+    for one in counts[1].values():
+        assert one["double_flops"] == one["local_requests"] == 0
+
+
+# --- bytes ---
+
+# Sizes at which a row is as long as rows are. A warp that has a row to itself reads its target and
+# writes its weight alone, 4 of 32 bytes each; a diagonal tile has half of its rows' ends.
+SIZES = {
+    "gram": EVEN,
+    "from_triangle": EVEN._replace(n=256),
+    "step": EVEN,
+    "small_image": EVEN,
+    "free_step": EVEN._replace(d=256),
+}
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [one for one in EVERY_KERNEL if one[1] in SIZES and one != ("numba", "small_image")],
+)
+def test_nine_of_ten_bytes_that_move_were_asked_for(backend: str, name: str) -> None:
+    assert _done(BACKENDS[backend], name, SIZES[name]).counts.useful_share >= 0.9
+
+
+def test_short_features_leave_free_step_four_of_five(cupy: Backend) -> None:
+    """d = 64: 512 bytes of X and XM for a row, and four sectors for one word each; without the
+    diagonal, which is in a cache."""
+    done = _done(cupy, "free_step")
+    cached = done.traffic["diagonal"]
+    moved = done.counts.global_bytes - SECTOR * cached.sectors
+    assert 0.8 < (done.counts.useful_bytes - cached.useful_bytes) / moved < 0.87
+
+
+@both
+def test_the_gram_kernel_reads_its_tiles_and_writes_k_once(b: Backend) -> None:
+    done = _done(b, "gram")
+    X, K = done.arrays["X"], done.arrays["K"]
+    least = done.launch[1].blocks * 2 * grids.TILE * X.shape[2] * WORD
+    assert done.traffic["X"].loaded_bytes == least
+    assert done.traffic["K"].stored_bytes == K.nbytes
+    assert done.counts.global_bytes <= 1.2 * (least + K.nbytes)
+
+
+def test_a_triangle_is_read_once_and_k_written_once(cupy: Backend) -> None:
+    done = _done(cupy, "from_triangle", SIZES["from_triangle"])
+    K, moved = done.arrays["K"], done.traffic["K"]
+    triangle = len(K) * (len(K) + 1) // 2 * WORD
+    assert moved.loaded_bytes == triangle
+    assert moved.stored_bytes == K.nbytes
+    assert SECTOR * moved.sectors <= 1.2 * (triangle + K.nbytes)
+
+
+def test_a_triangle_that_is_only_mirrored_is_not_written_again(cupy: Backend) -> None:
+    n, ones = 256, np.ones((256, 256), np.float32)
+    done = Done(cupy, made.from_triangle(cupy, ones, cupy.launches.KEEP))
+    assert done.traffic["K"].loaded_bytes == n * (n + 1) // 2 * WORD
+    assert done.traffic["K"].stored_bytes == n * (n - 1) // 2 * WORD
+    assert done.counts.atomics == 0
+
+
+@both
+def test_an_iteration_reads_each_element_of_k_once(b: Backend) -> None:
+    """The weights it reads for every row, n words that a cache holds."""
+    done = _done(b, "step")
+    K, a, out = (done.arrays[name] for name in ("K", "a", "out"))
+    read, again = done.traffic["K"], done.traffic["a"]
+    assert read.loaded_bytes == SECTOR * read.sectors == K.nbytes
+    assert again.loaded_bytes == K.nbytes + out.size * WORD
+    assert done.traffic["out"].stored_bytes == out.nbytes
+    once = done.counts.global_bytes - SECTOR * again.sectors + a.nbytes
+    assert once <= 1.2 * (K.nbytes + 3 * out.nbytes)
+    assert done.counts.flops >= 2 * K.size
+
+
+@both
+@pytest.mark.parametrize("iterations", [2, 4, 10])
+def test_a_small_image_reads_k_once_for_all_iterations(b: Backend, iterations: int) -> None:
+    K, targets, a = counted.launch(b, "small_image")[2][:3]
+    done = Done(b, made.small_image(b, K, targets, a, iterations=iterations))
+    read = done.traffic
+    assert read["K"].loaded_bytes == SECTOR * read["K"].sectors == K.nbytes
+    assert read["targets"].loaded_bytes == targets.nbytes
+    assert read["a"].loaded_bytes == read["a"].stored_bytes == a.nbytes
+    assert done.counts.flops >= (iterations - 1) * 2 * K.size
+
+
+def test_an_iteration_without_k_reads_each_feature_once(cupy: Backend) -> None:
+    """The diagonal it reads for every row, d words that a cache holds."""
+    done = _done(cupy, "free_step", SIZES["free_step"])
+    X = done.arrays["X"]
+    for name in ("X", "XM", "diagonal"):
+        read = done.traffic[name]
+        assert read.loaded_bytes == SECTOR * read.sectors == X.nbytes
+    again = SECTOR * done.traffic["diagonal"].sectors
+    once = done.counts.global_bytes - again + done.arrays["diagonal"].nbytes
+    assert once <= 1.2 * (2 * X.nbytes)
+
+
+def test_a_doubtful_row_reads_all_features_and_no_other_does(cupy: Backend) -> None:
+    """It has read its own row before it is doubted, and does so again with every other one."""
+    done = _done(cupy, "free_step, doubtful")
+    X, XM = done.arrays["X"], done.arrays["XM"]
+    doubtful = int((np.vecdot(X, XM) < 0).sum())
+    assert doubtful == X.shape[0] * X.shape[1] // 8
+    assert done.traffic["X"].loaded_bytes == X.nbytes + doubtful * 2 * X[0].nbytes
+    assert done.traffic["XM"].loaded_bytes == XM.nbytes
+
+
+def test_a_row_that_is_not_doubtful_costs_two_words_and_its_place_in_the_moment(
+    numba: Backend,
+) -> None:
+    """Each warp of its block reads both, 32 bytes each, and the block is gone. In the tiles of X M
+    the diagonal of M is read once for each row of tiles, a sector for each value."""
+    X, v, forms, _ = counted.launch(numba, "exact_rows")[2]
+    done = Done(numba, made.exact_rows(numba, X, v, np.ones_like(forms), 0.5))
+    assert done.traffic.keys() == {"forms"}
+    assert done.counts.global_sectors == 2 * grids.WARPS * X.shape[0] * X.shape[1]
+    assert done.counts.barriers == 0
+    done = _done(numba, "row_forms")
+    blocks, tile = done.launch[1].blocks, grids.TILE * X.shape[2] * WORD
+    assert done.traffic["M"].loaded_bytes == blocks * (tile + grids.TILE * WORD)
+    assert done.traffic["M"].sectors == blocks * (tile // SECTOR + grids.TILE)
+
+
+@both
+def test_a_descriptor_that_fits_is_read_once_and_written_once(b: Backend) -> None:
+    done = _done(b, "normalized_at_once")
+    V = done.arrays["V"]
+    assert done.traffic["V"].loaded_bytes == done.traffic["out"].stored_bytes == V.nbytes
+    assert done.counts.global_bytes == 2 * V.nbytes
+
+
+@both
+@pytest.mark.parametrize(("name", "array"), [("scaled", "X"), ("normalized", "V")])
+def test_element_wise_kernels_read_once_and_write_once(b: Backend, name: str, array: str) -> None:
+    """And a number or two of their image for each warp, 32 bytes of 128."""
+    done = _done(b, name)
+    size = done.arrays[array].nbytes
+    assert done.traffic[array].loaded_bytes == done.traffic["out"].stored_bytes == size
+    assert done.counts.global_bytes <= 1.25 * 2 * size
+
+
+@both
+@pytest.mark.parametrize("name", ["largest", "power_sums"])
+def test_reductions_read_once_and_write_a_number_for_each_warp(b: Backend, name: str) -> None:
+    done = _done(b, name)
+    assert done.traffic["V"].loaded_bytes == done.arrays["V"].nbytes
+    assert done.counts.global_bytes <= 1.2 * done.arrays["V"].nbytes
+
+
+def test_a_count_sketch_reads_features_once_and_writes_bins_once(cupy: Backend) -> None:
+    """And, for each 8 features, the same k + 1 starts; for each feature d places and signs: 2.4 kB
+    that a cache holds. Of features, which bins pick out of order, a warp wants 4 bytes of a sector
+    at a time: those of one feature, d words, are in a cache too."""
+    done = _done(cupy, "count_sketch")
+    X, out, written = done.arrays["X"], done.arrays["out"], done.traffic["out"]
+    assert done.traffic["X"].loaded_bytes == done.traffic["order"].loaded_bytes == X.nbytes
+    assert written.stored_bytes == SECTOR * written.sectors == out.nbytes
+    assert sum(done.arrays[name].nbytes for name in ("starts", "order", "signs")) < 2.5e3
+    groups = X.shape[0] * X.shape[1] // grids.FEATURES
+    assert done.traffic["starts"].loaded_bytes == 2 * groups * EVEN.k * WORD
+    # From memory, with what caches hold counted once.
+    assert sum(array.nbytes for array in done.arrays.values()) <= 1.2 * (X.nbytes + out.nbytes)
+
+
+@both
+@pytest.mark.parametrize("name", ["scatter", "scatter_far"])
+def test_a_matrix_is_scattered_in_one_reading(b: Backend, name: str) -> None:
+    done = _done(b, name)
+    read = done.traffic["M"]
+    assert read.loaded_bytes == SECTOR * read.sectors == done.arrays["M"].nbytes
+
+
+# --- shared memory ---
+
+
+@both
+def test_the_inner_loop_of_products_has_no_bank_conflicts(b: Backend) -> None:
+    """Twice as long features: what they cost more is the inner loop, without the mirror image. Two
+    rows of 17 words share a bank when they are stored, one pass more for each of 8 stores by 8
+    warps; none elsewhere."""
+    short, long = (_done(b, "gram", EVEN._replace(d=d)) for d in (64, 128))
+    blocks = long.launch[1].blocks
+    steps = blocks * 64 // STEP
+    assert long.counts.bank_conflicts - short.counts.bank_conflicts == steps * 8 * 8
+    more = long.counts.shared_requests - short.counts.shared_requests
+    assert more == steps * 8 * (8 + 8 * STEP)
+    assert long.counts.flops - short.counts.flops >= blocks * 2 * grids.TILE**2 * 64
+
+
+def test_the_mirror_image_costs_one_pass_more_for_each_access(cupy: Backend) -> None:
+    """A tile below the diagonal: 64 x 64 words written and read, by 16 stores and 16 loads of each
+    of 8 warps, in rows of 65 words of which two share banks. n = 128 has one, and two on the
+    diagonal, which read half as much."""
+    one, three = (_done(cupy, "from_triangle", EVEN._replace(n=n)).counts for n in (64, 128))
+    least = 2 * 16 * 8
+    assert three.bank_conflicts - 2 * one.bank_conflicts == least
+    assert three.shared_requests - 2 * one.shared_requests == least
+
+
+@both
+@pytest.mark.parametrize("name", ["small_image", "normalized_at_once"])
+def test_what_stays_in_shared_memory_has_no_bank_conflicts(b: Backend, name: str) -> None:
+    found: ptx.Counts = _done(b, name).counts
+    assert found.shared_requests > 0
+    assert found.bank_conflicts == 0

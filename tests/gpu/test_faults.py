@@ -1,0 +1,169 @@
+"""Mistakes in the kernels, made on purpose in their source or in a launch: each must be named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import effort
+import numpy as np
+import pytest
+
+from demopool import ptx
+from demopool.implementations.shared import grids
+
+from . import counted
+from .arrays import UNEVEN
+from .backends import BACKENDS, Backend, Launch
+from .faults import FAULTS, OUTSIDE, RACE, VALUES
+
+STEPS = 20_000
+SPOILT = [
+    (backend, kernel)
+    for backend in BACKENDS
+    for kernel in dict.fromkeys(fault[0] for fault in FAULTS[backend].values())
+]
+needs_cupy = pytest.mark.skipif("cupy" not in BACKENDS, reason="cupy:ptx is not usable here")
+
+
+def _is_named(b: Backend, caught: Any, kind: ptx.FaultKind, word: str) -> None:
+    assert caught.value.kind is kind, str(caught.value)
+    assert word in str(caught.value)
+    file, _, line = caught.value.place.source.partition(":")
+    assert file in {path.name for path in b.sources}
+    assert int(line) > 0
+
+
+def _drawn() -> list[tuple[str, str]]:
+    """All mistakes, or the first of each kernel and kind."""
+    found = {}
+    for backend in BACKENDS:
+        for what, (kernel, _, _, kind, _) in FAULTS[backend].items():
+            key = (backend, what) if effort.cases(1, 0) else (backend, kernel, kind)
+            found.setdefault(key, (backend, what))
+    return list(found.values())
+
+
+@pytest.mark.parametrize(("backend", "what"), _drawn())
+def test_a_mistake_is_named(backend: str, what: str) -> None:
+    b = BACKENDS[backend]
+    kernel, old, new, kind, word = FAULTS[backend][what]
+    launch = counted.launch(b, kernel, UNEVEN)
+    module = b.spoilt(launch, old, new)
+    with pytest.raises(ptx.Fault) as caught:
+        b.start(launch, module, counting=False, most_steps=STEPS)
+    _is_named(b, caught, kind, word)
+
+
+@pytest.mark.parametrize(("backend", "name"), SPOILT)
+def test_without_a_mistake_nothing_is_named(backend: str, name: str) -> None:
+    b = BACKENDS[backend]
+    b.start(counted.launch(b, name, UNEVEN), most_steps=STEPS)
+
+
+@needs_cupy
+@pytest.mark.parametrize("what", VALUES)
+def test_a_mistake_that_no_check_can_name_changes_values(what: str) -> None:
+    b = BACKENDS["cupy"]
+    kernel, old, new = VALUES[what]
+    launch = counted.launch(b, kernel, UNEVEN)
+    right, wrong = b.run(launch), b.run(launch, b.spoilt(launch, old, new))
+    assert not all(np.array_equal(*pair, equal_nan=True) for pair in zip(right, wrong, strict=True))
+
+
+# --- mistakes in a launch ---
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["normalized_at_once", "scatter", "small_image"])
+def test_too_little_shared_memory_is_named(backend: str, name: str) -> None:
+    b = BACKENDS[backend]
+    kernel, shape, args = counted.launch(b, name, UNEVEN)
+    with pytest.raises(ptx.Fault) as caught:
+        b.start((kernel, shape._replace(shared=shape.shared - 4), args))
+    _is_named(b, caught, OUTSIDE, "shared memory")
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "given"),
+    [("cupy", "step", 2), ("cupy", "free_step", 4), ("numba", "step", 2)],
+)
+def test_an_iteration_that_writes_into_its_own_weights_is_named(
+    backend: str, name: str, given: int
+) -> None:
+    b = BACKENDS[backend]
+    kernel, shape, args = counted.launch(b, name, UNEVEN)
+    same = (*args[: given + 1], args[given], *args[given + 2 :])
+    with pytest.raises(ptx.Fault) as caught:
+        b.start((kernel, shape, same))
+    _is_named(b, caught, RACE, f"argument {given}")
+
+
+# --- positions beyond 32 bits ---
+
+_N = 65_536
+
+
+def _last_tiles(b: Backend) -> tuple[Launch, list[tuple[int]]]:
+    """Two images of 17 GB of K each, and the last tile of both."""
+    X, K = np.ones((2, _N, 3), np.float32), ptx.reserve((2, _N, _N))
+    X[1] = 2
+    launch = b.launches.gram(X, K, np.zeros((2, _N), np.float32), b.launches.SQUARE)
+    count = grids.triangle(_N)
+    return launch, [(count - 1,), (2 * count - 1,)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_a_mistake_both_images_are_there(backend: str) -> None:
+    launch, blocks = _last_tiles(BACKENDS[backend])
+    BACKENDS[backend].start(launch, blocks=blocks)
+    assert list(launch[2][1][:, -1, -1]) == [9, 144]
+
+
+@needs_cupy
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("K + static_cast<size_t>(image) * n * n", "K + image * n * n", RACE),
+        (
+            "C[static_cast<size_t>(row) * n + column] = sums",
+            "C[static_cast<int>(row * n + column)] = sums",
+            OUTSIDE,
+        ),
+    ],
+    ids=["images that land in each other", "a place in an image as a signed number"],
+)
+def test_a_position_of_32_bits_is_named(old: str, new: str, kind: ptx.FaultKind) -> None:
+    b = BACKENDS["cupy"]
+    launch, blocks = _last_tiles(b)
+    with pytest.raises(ptx.Fault) as caught:
+        b.start(launch, b.spoilt(launch, old, new), blocks=blocks)
+    _is_named(b, caught, kind, "argument 1")
+
+
+@needs_cupy
+def test_a_row_that_is_read_in_another_image_changes_values() -> None:
+    """No fault: it is inside of the array. K of the first image is 0, of the second one 1."""
+    b, K = BACKENDS["cupy"], ptx.reserve((2, _N, _N))
+    K[1, -grids.WARPS :] = 1
+    targets, a, out = (np.full((2, _N), value, np.float32) for value in (1.0, 1.0, 0.0))
+    launch = b.launches.step(K, targets, a, out, 0.5)
+    blocks = [(launch[1].blocks - 1,)]
+    b.start(launch, b.spoilt(launch, "const size_t first", "const unsigned first"), blocks=blocks)
+    assert np.isinf(out[1, -grids.WARPS :]).all()
+    b.start(launch, blocks=blocks)
+    assert (out[1, -grids.WARPS :] == 2.0**-8).all()
+
+
+@needs_cupy
+def test_sketches_that_land_in_each_other_are_named() -> None:
+    """2^19 features apart, in sketches of 8192 bins."""
+    b, k, d, features = BACKENDS["cupy"], 8192, 2, 2**19 + 1
+    X, out = ptx.reserve((1, features, d)), ptx.reserve((1, features, k))
+    launch = b.launches.count_sketch(X, None, b.prepared(d, k).first, out)
+    shape, blocks = launch[1], grids.sketches(features, k)[0]
+    chosen = [(0,), (shape.blocks - blocks,)]
+    b.start(launch, blocks=chosen)
+    wrong = b.spoilt(launch, "for (size_t feature", "for (unsigned feature")
+    with pytest.raises(ptx.Fault) as caught:
+        b.start(launch, wrong, blocks=chosen)
+    _is_named(b, caught, RACE, "argument 5")

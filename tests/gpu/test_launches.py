@@ -1,0 +1,231 @@
+"""The launches of both libraries: their sizes, what the assembler says, and what they import."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import cases
+
+import demopool as dp
+from demopool import ptx
+from demopool.implementations.shared import grids
+
+from . import counted
+from .backends import BACKENDS
+
+FLOATS = (np.float32, np.float64)
+needs_numba = pytest.mark.skipif("numba" not in BACKENDS, reason="numba:ptx is not usable here")
+needs_cupy = pytest.mark.skipif("cupy" not in BACKENDS, reason="cupy:ptx is not usable here")
+
+
+# --- sizes ---
+
+_LARGEST = 2**34
+"""Features that a GPU can hold."""
+
+SIZES = [
+    (count, n, d)
+    for n, d in [(1, 1), (49, 512), (784, 512), (196, 2048), (65536, 512)]
+    for count in (1, 8, 4000)
+    if count * n * d <= _LARGEST
+]
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 784, 2048, 65536])
+def test_tiles_cover_a_matrix_once(size: int) -> None:
+    side = grids.tiles(size)
+    assert (side - 1) * grids.TILE < size <= side * grids.TILE
+    assert grids.triangle(size) == side * (side + 1) // 2
+
+
+@pytest.mark.parametrize(("count", "n", "d"), SIZES)
+def test_every_launch_is_within_the_limits_of_every_device(count: int, n: int, d: int) -> None:
+    """With as much shared memory as the device has, or as a block gets without asking."""
+    most_shared = {grids.SHARED_BYTES, *(limit.shared_per_block for limit in ptx.LIMITS.values())}
+    for most, size in [(most, size) for most in most_shared for size in (4, 8)]:
+        shapes = [
+            grids.flat(count * n * d),
+            grids.flat(count * d * d),
+            grids.per_image(count, n * d)[1],
+            grids.per_image(count * n, 8192)[1],
+            grids.products(count * grids.triangle(n)),
+            grids.products(count * grids.tiles(n) * grids.tiles(d)),
+            grids.products(grids.triangle(d)),
+            grids.rows(count, n)[1],
+            grids.columns(count, d)[1],
+            grids.chunks(count, d * d)[1],
+            grids.scatters(count, d, 8192, size, most)[1],
+            grids.scatters(count, d, 65536, size, most)[1],
+        ]
+        for shape in shapes:
+            assert 1 <= shape.blocks <= grids.MOST_BLOCKS
+            assert int(np.prod(shape.threads)) <= grids.MOST_THREADS
+            assert shape.shared <= most
+
+
+@pytest.mark.parametrize(
+    ("arch", "n"), [("sm_75", 126), ("sm_80", 202), ("sm_90", 239), ("sm_120", 157), ("", 109)]
+)
+def test_how_large_an_image_one_block_can_hold(arch: str, n: int) -> None:
+    """Numba never asks for more than a block gets without asking."""
+    most = ptx.LIMITS[arch].shared_per_block if arch else grids.SHARED_BYTES
+    assert grids.small_image_bytes(n, 4) <= most < grids.small_image_bytes(n + 1, 4)
+
+
+# Up to n = 65,536 the first and the last tile of every row; between them roots only grow.
+_ROWS = np.arange(1024)
+# Beyond, where a float does not hold the number of a tile.
+_BEYOND = np.array([1500, 4999, 5000, 19_999, 30_000])
+_ROWS_OF = """
+extern "C" __global__ void rows_of(const unsigned* tiles, unsigned* out, unsigned count) {
+  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i < count) out[i] = triangle_row(tiles[i]);
+}
+"""
+
+
+def _ends(rows: Any) -> tuple[Any, Any, Any]:
+    """The first and last tiles of rows, where to put their rows, and these."""
+    tiles = np.concatenate([rows * (rows + 1) // 2, (rows + 1) * (rows + 2) // 2 - 1])
+    return tiles.astype(np.uint32), np.zeros(len(tiles), np.uint32), np.concatenate([rows, rows])
+
+
+@needs_cupy
+def test_the_row_of_a_tile_is_right_in_cuda_c() -> None:
+    tiles, out, wanted = _ends(np.concatenate([_ROWS, _BEYOND]))
+    module = ptx.compile(BACKENDS["cupy"].sources[0].read_text() + _ROWS_OF, "sm_80")
+    shape = grids.flat(len(tiles))
+    module.launch("rows_of", shape.blocks, shape.threads, (tiles, out, np.uint32(len(tiles))))
+    np.testing.assert_array_equal(out, wanted)
+
+
+@needs_numba
+def test_the_row_of_a_tile_is_right_in_numba() -> None:
+    from numba import cuda
+
+    from demopool.implementations.numba_cuda import kernels
+
+    def rows_of(tiles: Any, out: Any) -> None:
+        i = cuda.grid(1)
+        if i < tiles.shape[0]:
+            out[i] = kernels.triangle_row(tiles[i])
+
+    tiles, out, wanted = _ends(_ROWS)
+    BACKENDS["numba"].start((rows_of, grids.flat(len(tiles)), (tiles, out)))
+    np.testing.assert_array_equal(out, wanted)
+
+
+# --- what the assembler says ---
+
+COUNTED = [
+    (backend, name)
+    for backend, b in BACKENDS.items()
+    for name in counted.names(b)
+    if "," not in name
+]
+
+
+@pytest.mark.parametrize(("backend", "name"), COUNTED)
+def test_kernels_spill_nothing_and_float32_is_not_worked_on_in_double(
+    backend: str, name: str
+) -> None:
+    """On every architecture; on one of them, each kernel on another one, where time is short. The
+    CUDA C is compiled with the options that CuPy gives NVRTC."""
+    b, start = BACKENDS[backend], COUNTED.index((backend, name))
+    for i in range(cases(len(ptx.ARCHITECTURES), 1)):
+        arch = ptx.ARCHITECTURES[(start + i) % len(ptx.ARCHITECTURES)]
+        for dtype in FLOATS:
+            launch = counted.launch(b, name, dtype=dtype)
+            module, shape = b.compiled(launch, arch), launch[1]
+            (needs,) = ptx.assemble(module).values()
+            assert needs.spilled_bytes == needs.stack_bytes == 0
+            assert needs.registers * int(np.prod(shape.threads)) <= 65536
+            most = ptx.LIMITS[arch].shared_per_block if b.most_shared else grids.SHARED_BYTES
+            assert needs.shared_bytes + shape.shared <= max(most, grids.SHARED_BYTES)
+            assert needs.shared_bytes <= grids.SHARED_BYTES
+            if dtype is np.float32:
+                code = [ins for f in module.program.functions.values() for ins in f.code]
+                assert not [ins.text for ins in code if "f64" in ins.modifiers]
+
+
+# --- without a GPU, and with one ---
+
+_LOADED = """
+import sys
+from demopool.implementations import {package}
+{package}.SPECIFICATION.load("cuda")
+assert not [name for name in sys.modules if "demopool.ptx" in name or "emulated" in name]
+{package}.SPECIFICATION.load("ptx")
+assert "demopool.ptx" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("package", ["cupy_cuda", "numba_cuda"])
+def test_the_emulator_is_not_imported_for_a_gpu(package: str) -> None:
+    if package.partition("_")[0] not in BACKENDS:
+        pytest.skip(f"{package} is not usable here")
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED.format(package=package)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+_SIMULATED = """
+import numpy as np
+from numba import cuda
+from demopool import reference
+from demopool.implementations.numba_cuda import kernels
+
+X = np.random.default_rng(0).standard_normal((1, 5, 7)).astype(np.float32)
+out = np.zeros((1, 7), np.float32)
+cuda.jit(kernels.weighted_sum)[1, (32, 8)](X, np.ones((1, 5), np.float32), out, 1)
+assert np.allclose(out, reference.pool(X, order=1), atol=1e-5), out
+a = np.ones(5, np.float32)
+forms, targets = np.arange(1, 6, dtype=np.float32), np.ones(5, np.float32)
+cuda.jit(kernels.update)[1, 256](forms, targets, a, np.float32(0.5))
+assert np.allclose(a, forms**-0.5), a
+print("simulated")
+"""
+
+
+@needs_numba
+def test_the_simulator_agrees_on_kernels_without_shuffles() -> None:
+    """Numba's simulator knows no shuffles, so it can run a few of the kernels only."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SIMULATED],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "simulated" in done.stdout
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gpu_is_listed_with_the_reason_why_it_is_not_here(backend: str) -> None:
+    found = {row["backend"]: row for row in dp.backends()}
+    assert found[f"{backend}:ptx"]["state"] == "ok"
+    if found[f"{backend}:cuda"]["state"] != "ok":
+        assert re.search("GPU|driver|not installed", found[f"{backend}:cuda"]["reason"])
+
+
+@needs_numba
+def test_routes_that_numba_cannot_have_say_why() -> None:
+    ops = dp.backend("numba:ptx")
+    for operation, route, word in (
+        ("pool_sketch", "fft", "Fourier"),
+        ("power", "eigh", "eigen-solver"),
+        ("power", "newton", "inverse"),
+        ("power_sketch", "svd+moment", "SVD"),
+    ):
+        assert word in ops.supports(operation, route=route, dtype="float32").reason

@@ -1,0 +1,302 @@
+"""What the kernels of both libraries must give beyond the conformance suite, from their PTX."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import cases
+
+import demopool as dp
+from demopool import ptx, reference
+from demopool.conformance import tolerance
+from demopool.implementations.shared import grids, scaling
+
+from .arrays import Array
+from .arrays import random as _features
+from .backends import ARCH, BACKENDS, Backend
+
+FLOATS = (np.float32, np.float64)
+
+
+@pytest.fixture(params=list(BACKENDS))
+def b(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param]
+
+
+@pytest.fixture
+def ops(b: Backend) -> dp.Operations:
+    return dp.backend(b.ptx)
+
+
+@pytest.fixture
+def cupy() -> dp.Operations:
+    if "cupy" not in BACKENDS:
+        pytest.skip("cupy:ptx is not usable here")
+    return dp.backend("cupy:ptx")
+
+
+def _close(found: Array, wanted: Array, units: float = 64) -> None:
+    eps = np.finfo(found.dtype).eps
+    assert np.abs(found - wanted).max() <= units * eps * np.abs(wanted).max()
+
+
+# --- numbers that are not ordinary ---
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize(("route", "order"), [("dense", 1), ("dense", 2), ("matrix-free", 2)])
+def test_nan_features_give_nan_weights(
+    ops: dp.Operations, route: str, order: int, images: int
+) -> None:
+    """Of their image, and of no other one."""
+    X = _features(images, 12, 5)
+    X[0, 3, 2] = np.nan
+    found = ops.weights(X, route=route, order=order)
+    assert np.isnan(found[0]).all()
+    assert np.isfinite(found[1:]).all()
+
+
+@pytest.mark.parametrize("values", [7, 13_000])
+def test_nan_is_not_normalized_away(ops: dp.Operations, values: int) -> None:
+    v = _features(3, values)
+    v[0, 1] = np.nan
+    v[1] = np.nan
+    found = ops.normalize(v)
+    assert np.isnan(found[:2]).all()
+    assert np.isfinite(found[2]).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("route", ["dense", "matrix-free"])
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+@pytest.mark.parametrize(
+    ("gamma", "tau", "iterations"), [(0.2, 0.9, 1), (0.3, 0.5, 10), (0, 0.3, 4)]
+)
+def test_the_scale_of_features_is_put_back_to_the_last_units(
+    ops: dp.Operations,
+    dtype: Any,
+    route: str,
+    scale: float,
+    gamma: float,
+    tau: float,
+    iterations: int,
+) -> None:
+    """With so few features that nothing else rounds much."""
+    X = (_features(2, 2, 1, dtype=dtype) * dtype(scale)).astype(dtype)
+    settings = {"gamma": gamma, "tau": tau, "iterations": iterations}
+    found = ops.weights(X, route=route, **settings)
+    wanted = reference.weights(X, **settings)
+    allowed = tolerance.for_weights(X, np.dtype(dtype).name, iterations=iterations)
+    assert (np.abs(found / wanted - 1).max(axis=-1) <= allowed).all()
+
+
+def test_weights_that_just_fit_are_not_lost_on_the_way(ops: dp.Operations) -> None:
+    """The factor of the scale alone is too small for float32; the weights are not."""
+    X = (np.array([[-0.13], [0.64]]) * 1e12).astype(np.float32)
+    settings = {"gamma": 0.0, "tau": 0.95, "iterations": 5}
+    wanted = reference.weights(X, **settings)
+    assert wanted.max() < 1e-36
+    error = np.abs(ops.weights(X, **settings) / wanted - 1).max()
+    assert error <= tolerance.for_weights(X, "float32", iterations=5)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-21), (np.float64, 1e-160)])
+@pytest.mark.parametrize("route", ["dense", "matrix-free"])
+def test_rows_of_zeros_have_no_weight_whatever_the_scale(
+    ops: dp.Operations, dtype: Any, scale: float, route: str
+) -> None:
+    """The weights of the others do not fit the dtype, and are infinite."""
+    X = _features(1, 5, 3, dtype=dtype) * dtype(scale)
+    X[0, 2] = 0
+    found = ops.weights(X, gamma=0.0, route=route)
+    assert found[0, 2] == 0
+    assert np.isinf(found[0, [0, 1, 3, 4]]).all()
+
+
+def _rotated(n: int, d: int, *, live: int, faint: float, dtype: Any) -> Array:
+    """Every sixth row is ``faint`` and orthogonal to all others, in no coordinate of its own: of d
+    coordinates ``live`` are not zero, and they are rotated."""
+    rng = np.random.default_rng(n + d + live)
+    X, half = np.zeros((n, d)), live // 2
+    X[:, :half] = rng.standard_normal((n, half))
+    X[::6, :half] = 0
+    X[::6, half:live] = faint * rng.standard_normal((len(X[::6]), live - half))
+    X[:, :live] = X[:, :live] @ np.linalg.qr(rng.standard_normal((live, live)))[0]
+    return X.astype(dtype)
+
+
+def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
+    """Over the tolerance; not finite where a weight is not."""
+    route = settings.pop("route", "matrix-free")
+    found = ops.weights(X, route=route, **settings)
+    wanted = reference.weights(X, **settings)
+    allowed = tolerance.for_weights(X, X.dtype.name, **settings)
+    return float((np.abs(found / wanted - 1).max(axis=-1) / allowed).max())
+
+
+@pytest.mark.parametrize(
+    ("d", "live", "faint", "gamma", "tau"),
+    [
+        (12, 12, 1e-3, 0.0, 1.0),
+        (12, 12, 1e-3, 0.0, 0.9),
+        (12, 12, 0.1, 0.0, 1.0),
+        (40, 4, 1e-2, 0.0, 1.0),
+        (64, 2, 0.03, 0.5, 0.5),
+    ],
+)
+def test_rows_in_directions_that_others_do_not_have(
+    ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float
+) -> None:
+    """Their forms x^T M x cancel at first. With large tau they then gain weights with which those
+    of all others do: which rows must be summed exactly is another question in every iteration."""
+    X = _rotated(48, d, live=live, faint=faint, dtype=np.float32)
+    assert _error(ops, X, gamma=gamma, tau=tau) <= 1
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_such_rows_at_other_scales_and_in_batches(ops: dp.Operations, scale: float) -> None:
+    X = np.stack(
+        [_rotated(48, 12, live=12, faint=f, dtype=np.float32) for f in (1e-3, 0.1)]
+    ) * np.float32(scale)
+    assert _error(ops, X, gamma=0.0, tau=0.9, iterations=4) <= 1
+
+
+def test_an_image_of_one_colour(ops: dp.Operations) -> None:
+    """All terms of a sum are the same, and so are the signs of their rounding errors."""
+    X = np.full((2, 2048, 1), 0.9, np.float32)
+    wanted = reference.pool(X)
+    error = np.abs(ops.pool(X) / wanted - 1).max()
+    assert error <= tolerance.for_pool(X, None, wanted, "float32", order=2)
+
+
+def test_such_rows_in_double(ops: dp.Operations) -> None:
+    X = _rotated(48, 12, live=12, faint=1e-6, dtype=np.float64)
+    assert _error(ops, X, gamma=0.0, tau=1.0) <= 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_power_in_two_parts_is_exact_with_every_exponent(dtype: Any) -> None:
+    most = 2 - int(np.finfo(dtype).minexp) + int(np.finfo(dtype).nmant)
+    for power in map(Fraction, ("1/10", "1/3", "1999/1000", "4", "-7/10")):
+        first, rest = scaling.in_two_parts(power, dtype)
+        assert abs(Fraction(first) + Fraction(rest) - power) < 2.0**-60
+        assert dtype(first) == first
+        for exponent in (1, 39, most - 1, most):
+            assert float(dtype(exponent) * dtype(first)) == exponent * first
+
+
+# --- other architectures, other sizes ---
+
+
+# The slowest and the newest, in turn; ``make test-all`` has all.
+ARCHITECTURES = [arch for arch in ptx.ARCHITECTURES if arch != ARCH]
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype"),
+    [(arch, dtype) for arch in ARCHITECTURES for dtype in FLOATS]
+    if cases(1, 0)
+    else [("sm_75", np.float64), ("sm_120", np.float32)],
+)
+def test_other_architectures_give_the_same(
+    b: Backend, ops: dp.Operations, arch: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(b.emulated, "EMULATOR", b.emulated.Emulator(arch))
+    X, h = _features(2, 70, 9, dtype=dtype), dp.hashes(9, k=16)
+    _close(ops.weights(X, route="dense", iterations=3), reference.weights(X, iterations=3))
+    _close(ops.weights(X, route="matrix-free"), reference.weights(X))
+    _close(ops.pool(X), reference.pool(X))
+    _close(ops.pool_sketch(X, h, route="moment"), reference.pool_sketch(X, h))
+    _close(ops.normalize(X), reference.normalize(X))
+    if b.name == "cupy":
+        _close(ops.weights(X[0], route="dense"), reference.weights(X[0]))
+        _close(ops.pool(X[0]), reference.pool(X[0]))
+        _close(ops.pool_sketch(X, h, route="fft"), reference.pool_sketch(X, h))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_many_features_take_several_blocks_for_each_image(
+    b: Backend, ops: dp.Operations, count: int
+) -> None:
+    """n beyond the shared memory of a block, and partial tiles on every side."""
+    X = _features(count, 210 if b.most_shared else 131, 70)
+    found = ops.weights(X, route="dense", iterations=3)
+    error = np.abs(found / reference.weights(X, iterations=3) - 1).max(axis=-1)
+    assert (error <= tolerance.for_weights(X, "float32", iterations=3)).all()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_pooled_features_are_exactly_symmetric(ops: dp.Operations, count: int) -> None:
+    X, a = _features(count, 20, 131), np.abs(_features(count, 20))
+    found = ops.pool(X, a)
+    _close(found, reference.pool(X, a))
+    np.testing.assert_array_equal(found, found.swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("k", [8192, 50_000])
+def test_sketches_beyond_what_a_block_gets_without_asking(
+    ops: dp.Operations, dtype: Any, k: int
+) -> None:
+    """k = 8192 in float64 is 64 kB of shared memory; 50,000 do not fit into any."""
+    X, h = _features(1, 5, 40, dtype=dtype), dp.hashes(40, k=k)
+    _close(ops.pool_sketch(X, h, route="moment"), reference.pool_sketch(X, h))
+
+
+@pytest.mark.parametrize("kind", ["signed-sqrt-l2", "l2"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_descriptors_that_do_not_fit_into_shared_memory_are_normalized(
+    ops: dp.Operations, kind: str, dtype: Any
+) -> None:
+    v = _features(2, 13_000, dtype=dtype)
+    v[1] *= dtype(1e-30)
+    _close(ops.normalize(v, kind=kind), reference.normalize(v, kind=kind))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("route", ["eigh", "newton", "polar"])
+def test_matrices_beyond_the_solvers_for_many_small_ones(
+    cupy: dp.Operations, route: str, count: int
+) -> None:
+    """They go one by one, or are only multiplied."""
+    X = _features(count, 60, 40, dtype=np.float64)
+    found = cupy.power(X, route=route)
+    _close(found, reference.power(X), units=20_000 if route == "polar" else 500)
+
+
+def test_spectra_are_made_in_parts_where_memory_is_short(
+    cupy: dp.Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from demopool.implementations.cupy_cuda import sketch
+
+    X, h = _features(2, 23, 9), dp.hashes(9, k=16)
+    a = np.abs(_features(2, 23)) + np.float32(0.1)
+    monkeypatch.setattr(sketch, "SPECTRUM_BYTES", 4 * 16 * 4 * 2 * 5)
+    _close(cupy.pool_sketch(X, h, a, route="fft"), reference.pool_sketch(X, h, a))
+    _close(cupy.sketch(X, h), reference.sketch(X, h))
+
+
+def test_the_gram_matrix_at_65536_features(b: Backend) -> None:
+    """17 GB of K, of which chosen tiles are computed: first and last ones, each written twice."""
+    n, d = 65_536, 20
+    X, K, sums = _features(1, n, d), ptx.reserve((1, n, n)), np.zeros((1, n), np.float32)
+    count, side = grids.triangle(n), grids.tiles(n)
+    picked = {0: (0, 0), 1: (1, 0), count - side: (side - 1, 0), count - 1: (side - 1, side - 1)}
+    b.start(b.launches.gram(X, K, sums, b.launches.SQUARE), blocks=[(tile,) for tile in picked])
+    for row, column in picked.values():
+        p, q = slice(64 * row, 64 * row + 64), slice(64 * column, 64 * column + 64)
+        _close(K[0, p, q], (X[0, p].astype(float) @ X[0, q].T.astype(float)) ** 2)
+        np.testing.assert_array_equal(K[0, p, q], K[0, q, p].T)
+    if b.name == "cupy":  # from a triangle that a library has made
+        last = slice(n - 64, n)
+        before = K[0, last, last].copy()
+        b.start(b.launches.from_triangle(K, sums, b.launches.KEEP), blocks=[(count - 1,)])
+        np.testing.assert_array_equal(K[0, last, last], before)
+    # An iteration over the last rows.
+    a, targets, out = (np.full((1, n), value, np.float32) for value in (1.0, 2.0, 0.0))
+    launch = b.launches.step(K, targets, a, out, 0.5)
+    b.start(launch, blocks=[(launch[1].blocks - 1,)])
+    _close(out[0, n - 8 :], (K[0, n - 8 :].astype(float).sum(axis=1) / 2) ** -0.5)
