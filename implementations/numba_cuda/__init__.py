@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 from demopool.contract import (
-    ROUTES,
     Capability,
     Implementation,
     Probe,
     Route,
     Specification,
     probing,
+    routes_for,
 )
 
 _INSTALL = {
