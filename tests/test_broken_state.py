@@ -51,7 +51,7 @@ NONSENSE = (
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
     monkeypatch.setattr(file_format, "_told", set())
-    monkeypatch.setattr(samples, "_told", set())
+    monkeypatch.setattr(samples, "_warned", set())
 
 
 def _good() -> str:
