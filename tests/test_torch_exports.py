@@ -22,7 +22,7 @@ from demopool import torch as modules
 from demopool.contract import probing
 
 CHANNELS = 140  # symmetric products of more than 128 rows are made in parts, in place
-DOCUMENT = Path(__file__).parent.parent / "docs" / "torch.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "reference" / "torch.md"
 
 
 def make(module: str, route: str) -> Any:

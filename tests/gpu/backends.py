@@ -18,6 +18,7 @@ import numpy as np
 
 import demopool as dp
 from demopool import ptx
+from demopool.contract import registry
 from demopool.implementations.shared import grids
 
 Array = Any
@@ -199,7 +200,7 @@ def _is_inlined(node: ast.stmt, kernel: str) -> bool:
 
 def available() -> dict[str, Backend]:
     """Those that can be executed here, by name."""
-    there = dp.registry.available()
+    there = registry.available()
     return {one.name: one() for one in (Cupy, Numba) if f"{one.name}:ptx" in there}
 
 
