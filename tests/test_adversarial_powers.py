@@ -352,7 +352,7 @@ def test_arrays_without_arithmetic_are_refused_in_a_sentence() -> None:
 
     from demopool.pooling import contributions
 
-    with pytest.raises(dp.Unsupported, match="know no arithmetic"):
+    with pytest.raises(dp.Unsupported, match="have no arithmetic"):
         contributions._namespace(dp.backend("numpy:cpu"), "bounds", Bare())
 
 

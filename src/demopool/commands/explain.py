@@ -51,10 +51,10 @@ def explain_command(
 ) -> int:
     """What backend="auto" and route="auto" take for NumPy features of these sizes, and why.
 
-    Measured here by `demopool choose`: what it recommended. Else the lowest predicted time, by a
-    model fitted to what was measured; without any measurement numpy:cpu by its cheapest route.
-    Never taken, unless nothing else is left: what was wrong or crashed here, and what is predicted
-    to need more than half of the free memory. `demopool profile` shows what was measured.
+    What `demopool choose` recommended, if it measured this job here. Else the lowest predicted
+    time, by a model fitted to what was measured; without any measurement numpy:cpu by its cheapest
+    route. Ruled out, unless nothing else is left: what was wrong or crashed here, and what is
+    predicted to need more than half of the free memory. `demopool profile` shows what was measured.
 
     \b
     demopool explain --batch 8 --n 784 --d 512
@@ -77,14 +77,14 @@ def explain_command(
             readable(option.predicted_s, "time"),
             readable(option.measured_s, "time"),
             readable(option.needed_bytes, "memory"),
-            _remark(option),
+            _reason(option),
         )
     screen.print(table)
     return 0
 
 
-def _remark(option: Option) -> str:
-    """What speaks against it, or what is known beside a time."""
+def _reason(option: Option) -> str:
+    """Why it is ruled out, or what is known beside a time."""
     words = {State.WRONG: "wrong: ", State.ERROR: "crashed: "}.get(option.state, "")
     if option.reason:
         return words + option.reason

@@ -1,4 +1,4 @@
-"""``demopool profile``: what this machine has learnt, and how to forget it or take it elsewhere."""
+"""``demopool profile``: what was measured on this machine; shows, exports or forgets it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _table(known: Profile) -> Table:
             heading,
             justify="right" if right else "left",
             no_wrap=heading == "time",
-            overflow="fold",  # a name that is cut off is no name
+            overflow="fold",  # names are never cut off
         )
     for decided in reversed(known.decided):
         table.add_row(_job(decided), *_answer(decided), _timed(decided))
@@ -98,7 +98,7 @@ def _job(decided: Decided) -> str:
 
 
 def _answer(decided: Decided) -> tuple[str, str]:
-    """The recommendation; else the lowest time, which is none."""
+    """The recommendation; else the lowest time, which is not one."""
     times = {(m.backend, m.route): m.seconds for m in decided.candidates}
     if decided.whole:
         found = decided.backend, decided.route

@@ -1,7 +1,7 @@
 """Contributions and their bounds (the paper's Section 3.2) from the operations of any backend.
 
-The reference has the formulas; here they run on the backend's own arrays, where these are, in their
-dtype. What a backend must have for it is arithmetic: the array namespace of its library.
+The reference has the formulas; here they run on the backend's own arrays, on their device and in
+their dtype. A backend needs nothing but arithmetic for it: the array namespace of its library.
 """
 
 from __future__ import annotations
@@ -94,6 +94,6 @@ def _namespace(ops: Operations, what: str, X: Any) -> Any:
     if not array_api_compat.is_array_api_obj(X):
         raise Unsupported(
             f"{what} on {ops.name}",
-            "its arrays know no arithmetic (cupy:cuda takes them where they are)",
+            "its arrays have no arithmetic (cupy:cuda takes them where they are)",
         )
     return array_api_compat.array_namespace(X)

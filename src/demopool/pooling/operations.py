@@ -229,7 +229,7 @@ class Operations:
         return facts
 
     def check_kind(self, X: Any, name: str = "X") -> None:
-        """Whether it can be worked with, whatever its shape."""
+        """An array that this backend cannot work with is an error; its shape does not matter."""
         self._facts(X, name)
 
     def inspect_features(self, X: Any, name: str = "X", shape: str = "(..., n, d)") -> ArrayFacts:
@@ -300,8 +300,8 @@ class Operations:
 
 
 def _native(array: Any) -> Any:
-    """A NumPy array as every library can read it: not of another byte order, and no element across
-    the boundaries of its size, as fields of records can be."""
+    """A NumPy array that every library can read: in native byte order and aligned, which fields of
+    records may not be."""
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         return array
     usual = array.dtype.isnative and array.flags.aligned
