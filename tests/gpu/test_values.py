@@ -191,7 +191,7 @@ def test_a_power_in_two_parts_is_exact_with_every_exponent(dtype: Any) -> None:
 # --- other architectures, other sizes ---
 
 
-# The slowest and the newest, in turn; ``make test-all`` has all.
+# The oldest and the newest where time is short; ``make test-all`` has all.
 ARCHITECTURES = [arch for arch in ptx.ARCHITECTURES if arch != ARCH]
 
 
