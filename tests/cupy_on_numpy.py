@@ -208,7 +208,7 @@ class RawKernel:
         def call() -> None:
             arrays = [_at(*arg) if isinstance(arg, tuple) else arg for arg in given]
             module.launch(
-                self.name, grid, block, arrays, shared_mem, counting=False, most_shared=163 * 1024
+                self.name, grid, block, arrays, shared_mem, counting=False, max_shared=163 * 1024
             )
 
         stream = Stream.current

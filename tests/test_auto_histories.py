@@ -25,7 +25,7 @@ from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import DESCRIPTORS, State, Verdict
 from demopool.profiles import auto, costs, store
-from demopool.profiles.eligibility import Limits, predicted_bytes
+from demopool.profiles.eligibility import CallLimits, predicted_bytes
 from demopool.profiles.options import Question
 
 BACKENDS = tuple(
@@ -169,7 +169,7 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("history")))
         for _ in range(int(rng.integers(1, 6))):
             free = float(10 ** rng.uniform(7.6, 11))
-            patch.setattr(auto, "limits_here", lambda name, free=free: Limits(None, free / 2))
+            patch.setattr(auto, "limits_here", lambda name, free=free: CallLimits(None, free / 2))
             patch.setattr(auto, "_rooms", {})
             case = case if rng.random() < 0.4 else _case(rng)  # people ask again
             rows, whole = _play(rng, case)

@@ -18,7 +18,7 @@ from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
 from demopool.profiles import auto, costs, estimates, options, store
-from demopool.profiles.eligibility import Limits, predicted_bytes
+from demopool.profiles.eligibility import CallLimits, predicted_bytes
 
 pytestmark = pytest.mark.usefixtures("empty_profile")
 
@@ -126,7 +126,7 @@ def test_the_last_candidate_is_taken_with_a_warning(
 
 def _room(monkeypatch: pytest.MonkeyPatch, bytes_: float) -> None:
     monkeypatch.setattr(auto, "_rooms", {})
-    monkeypatch.setattr(auto, "limits_here", lambda backend: Limits(None, bytes_))
+    monkeypatch.setattr(auto, "limits_here", lambda backend: CallLimits(None, bytes_))
 
 
 def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:

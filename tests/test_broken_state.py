@@ -268,7 +268,7 @@ def test_no_samples_cost_a_race_its_resuming(
     assert 1 <= race.calls < 2**31
     for made in (*race.rounds, *race.confirming):
         assert all(0 < t < 1e10 for of in (made.lowest, made.mean) for t in of.values())
-    standing = rule.judge(race.rounds, calls=race.calls, at_most=170)
+    standing = rule.standing_of(race.rounds, calls=race.calls, at_most=170)
     assert standing.lead in (None, *RUNNERS)
 
 

@@ -93,7 +93,7 @@ def test_the_best_of_a_side_is_never_set_aside(monkeypatch: pytest.MonkeyPatch) 
     aside = {runner.name for runner in race.runners if runner.aside}
     assert "power numpy:cpu/newton" not in aside
     assert "power numba:cpu/newton" in aside
-    assert claims.judge(NEWTON, found).holds is True
+    assert claims.verify(NEWTON, found).holds is True
 
 
 def test_a_claim_without_one_side_is_not_raced() -> None:
@@ -196,7 +196,7 @@ def test_a_claim_is_raced_between_descriptors(
     assert len(stored) == len(found)
     assert {s.case for s in stored} == set(small)
     assert len({s.session for s in stored}) == 1
-    judged = claims.judge(claim, stored)
+    judged = claims.verify(claim, stored)
     assert judged.measured
     assert f"{rule.FEWEST} rounds" in judged.here
     assert claim_races.measure(stored, budget=20, threads=1) == []
@@ -213,7 +213,7 @@ def test_memory_is_read_thrice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     claim = replace(SKETCH, ours=Side(sketched), theirs=Side(case))
     with Workers(1) as workers:
         rows = claim_races.race(claim, workers, budget=5)
-    assert claims.judge(claim, rows).measured
+    assert claims.verify(claim, rows).measured
     kept = list(samples.read(next(tmp_path.rglob("sketch-memory*.jsonl"))))
     assert [s.measure for s in kept].count("peak_host_bytes") == 3 * len(
         {(s.backend, s.route, s.case) for s in kept}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import demopool
-from demopool.contract.device import Device, Host
+from demopool.contract.device import Host, MeasuredDevice
 from demopool.measurement import clock as clock_module
 from demopool.measurement.clock import Clock, resolution
 from demopool.measurement.memory import available_host_bytes, peak_device_bytes
@@ -98,7 +98,7 @@ def test_first_call_is_apart_and_warm_up_is_not_reported() -> None:
     timing = Clock(gpu, now=gpu.now).time(call, seconds=0.1, warm_up=2.14)
     assert timing.first == pytest.approx(2.0 + LAUNCH)
     assert [r.wall for r in timing.readings] == pytest.approx([0.01 + LAUNCH] * 10)
-    assert timing.trouble == ""
+    assert timing.warning == ""
 
 
 @given(duration=st.floats(1e-6, 2.0), seconds=st.floats(0, 1), least=st.integers(1, 5))
@@ -124,14 +124,14 @@ def test_trouble_of_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def __exit__(self, *_: object) -> None: ...
 
-        def trouble(self) -> str:
+        def warning(self) -> str:
             return "throttled: thermal"
 
     monkeypatch.setattr(clock_module, "Watch", Watch)
     gpu = FakeGpu()
     gpu.gpu_index = 1
     timing = Clock(gpu, now=gpu.now).time(lambda: gpu.launch(0.01), seconds=0.02, warm_up=0.0)
-    assert timing.trouble == "throttled: thermal"
+    assert timing.warning == "throttled: thermal"
 
 
 def test_device_memory_above_what_was_there() -> None:
@@ -158,7 +158,7 @@ def test_the_host_has_no_device_memory_and_no_events() -> None:
 
 def test_every_backend_is_a_device(usable: str) -> None:
     ops = demopool.backend(usable)
-    device: Device = ops.implementation
+    device: MeasuredDevice = ops.implementation
     X = ops.asarray(np.ones((2, 5, 4), np.float32))
     reading = Clock(device, cold=True).read(lambda: ops.pool(X))
     assert reading.wall > 0

@@ -24,12 +24,12 @@ CELLS = sorted(
 
 
 def _id(value: object) -> str:
-    if isinstance(value, capabilities.Row):
+    if isinstance(value, capabilities.CapabilityRow):
         return f"{value.backend}-{value.operation}-{value.route}-{value.order}"
     return str(value)
 
 
-def _marked(row: capabilities.Row, dtype: str) -> object:
+def _marked(row: capabilities.CapabilityRow, dtype: str) -> object:
     """``pytest -m gpu`` is for machines with a GPU: the same cells, on it."""
     marks = [pytest.mark.gpu] if row.backend.endswith(":cuda") else []
     return pytest.param(row, dtype, marks=marks)
@@ -37,7 +37,7 @@ def _marked(row: capabilities.Row, dtype: str) -> object:
 
 @pytest.mark.parametrize(("row", "dtype"), [_marked(*cell) for cell in CELLS], ids=_id)
 def test_cell_conforms_to_the_reference(
-    row: capabilities.Row, dtype: str, monkeypatch: pytest.MonkeyPatch
+    row: capabilities.CapabilityRow, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what is executed from its PTX, which is slow, every fourth example: other ones in every
     cell, so that all of them occur; ``make test-all`` has them all."""

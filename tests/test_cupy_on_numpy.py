@@ -137,7 +137,7 @@ def test_more_shared_memory_is_asked_for_where_a_block_needs_it(ops: Operations,
     X = _features(2, 150, 6)
     _close(ops.weights(cupy.asarray(X), route="dense"), reference.weights(X))
     kernel = gpu.gpu(0)._functions["small_image<float>"]
-    assert kernel.max_dynamic_shared_size_bytes == gpu.gpu(0).most_shared
+    assert kernel.max_dynamic_shared_size_bytes == gpu.gpu(0).max_shared
     assert gpu.gpu(0)._functions["gram<float>"].max_dynamic_shared_size_bytes == 48 * 1024
 
 

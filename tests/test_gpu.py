@@ -241,7 +241,7 @@ def test_everything_refused_is_none(nvml: Nvml) -> None:
     assert gpu.gpus()[1] == dict.fromkeys(gpu.gpus()[1], None) | {"index": 1}
     with gpu.Watch() as watch:
         pass
-    assert watch.trouble() == ""
+    assert watch.warning() == ""
 
 
 def test_garbage_for_a_name_is_none(nvml: Nvml) -> None:
@@ -264,7 +264,7 @@ def test_no_pynvml_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fingerprint.machine()["gpu"] is None
     with gpu.Watch() as watch:
         watch.look()
-    assert watch.trouble() == ""
+    assert watch.warning() == ""
 
 
 def test_nvml_is_opened_once_per_process(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ Look = tuple[int, int]
 
 
 @pytest.mark.parametrize(
-    ("looks", "trouble"),
+    ("looks", "warning"),
     [
         ([(1980, 0), (1965, 0)], ""),
         ([(1980, 0), (1410, 0)], "GPU clock fell from 1980 to 1410 MHz"),
@@ -326,14 +326,14 @@ Look = tuple[int, int]
         ([(1980, 0), (1410, 0), (1980, 0)], "GPU clock fell from 1980 to 1410 MHz"),
     ],
 )
-def test_watch_says_what_was_wrong(nvml: Nvml, looks: list[Look], trouble: str) -> None:
+def test_watch_says_what_was_wrong(nvml: Nvml, looks: list[Look], warning: str) -> None:
     watch = gpu.Watch()
     (nvml.clock, nvml.reasons), *between, last = looks
     with watch:
         for nvml.clock, nvml.reasons in between:
             watch.look()
         nvml.clock, nvml.reasons = last
-    assert watch.trouble() == trouble
+    assert watch.warning() == warning
 
 
 def test_watch_does_not_swallow_what_goes_wrong_inside(nvml: Nvml) -> None:

@@ -15,7 +15,7 @@ from demopool.errors import BackendUnavailable
 from demopool.problem import cases
 from demopool.problem.candidates import SUBJECTS, Candidate, Subject
 from demopool.problem.vocabulary import TIMED_BACKENDS, State
-from demopool.profiles.eligibility import Limits, ineligible, predicted_bytes, predicted_seconds
+from demopool.profiles.eligibility import CallLimits, ineligible, predicted_bytes, predicted_seconds
 from demopool.trials import jobs
 
 SMALL = Case(batch=3, n=20, d=8, k=64, dtype="float64")
@@ -59,11 +59,11 @@ def test_what_is_ineligible_has_a_state_and_a_reason() -> None:
     numpy_dense = Candidate("numpy:cpu", "dense")
     assert ineligible(DEMOCRATIC, numpy_dense, SMALL, package=demopool) is None
     far = Case(n=50176, d=64)
-    found = ineligible(DEMOCRATIC, numpy_dense, far, Limits(bytes=1e9), package=demopool)
+    found = ineligible(DEMOCRATIC, numpy_dense, far, CallLimits(bytes=1e9), package=demopool)
     assert found is not None
     assert found.state is State.OUT_OF_MEMORY
     assert found.reason == "predicted to need 10.1 GB, may use 1 GB"
-    found = ineligible(DEMOCRATIC, numpy_dense, far, Limits(seconds=0.01), package=demopool)
+    found = ineligible(DEMOCRATIC, numpy_dense, far, CallLimits(seconds=0.01), package=demopool)
     assert found is not None
     assert found.state is State.TIMEOUT
     power = Subject("descriptor", "power")

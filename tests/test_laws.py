@@ -34,13 +34,13 @@ LAWS = [
 
 
 def _ident(value: object) -> str:
-    if isinstance(value, capabilities.Row):
+    if isinstance(value, capabilities.CapabilityRow):
         return f"{value.backend}-{value.operation}-{value.route}-{value.order}"
     return str(value)
 
 
 @pytest.mark.parametrize(("row", "dtype", "law"), LAWS, ids=_ident)
-def test_law(row: capabilities.Row, dtype: str, law: str) -> None:
+def test_law(row: capabilities.CapabilityRow, dtype: str, law: str) -> None:
     found = registry.probe(row.backend)
     if found.state != "ok":
         pytest.skip(f"{row.backend}: {found.reason}")

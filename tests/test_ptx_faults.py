@@ -186,7 +186,7 @@ SEEDS = (
     # --- the kernel stops, or never does ---
     Seed("endless loop", "total", "half > 0; half >>= 1", "half >= 0; half >>= 1",
          FaultKind.RUNAWAY, "more than 5000 steps", "part[t] += part",
-         options={"most_steps": 5000}),
+         options={"max_steps": 5000}),
     Seed("assertion", "row-sums", "sum += value;", "assert(value <= 0.0f); sum += value;",
          FaultKind.ASSERTION, "assert", at={"block": (1, 0, 0), "thread": (82, 0, 0)}),
     Seed("trap", "row-sums", "sum += value;", "if (value > 0.0f) __trap(); sum += value;",
@@ -327,7 +327,7 @@ def test_array_passed_twice_is_one_memory() -> None:
 )  # fmt: skip
 def test_small_mistakes(body: str, kind: FaultKind, says: str) -> None:
     with pytest.raises(ptx.Fault, match=says) as caught:
-        launched(body, "int* x", [np.arange(32, dtype=i32) + 4], most_steps=9999)
+        launched(body, "int* x", [np.arange(32, dtype=i32) + 4], max_steps=9999)
     assert caught.value.kind is kind
     assert caught.value.place.source == "kernels.cu:2"
 

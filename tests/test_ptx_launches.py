@@ -76,13 +76,13 @@ def test_shared_memory_a_block_may_have(arch: str, most: int) -> None:
         module.launch("count_sketch", 1, 32, args, shared=kib * 1024 + more, **options)
 
     sketch(48)
-    sketch(most, most_shared=most * 1024)
-    with pytest.raises(ptx.LaunchError, match="most_shared"):
+    sketch(most, max_shared=most * 1024)
+    with pytest.raises(ptx.LaunchError, match="max_shared"):
         sketch(48, 4)
     with pytest.raises(ptx.LaunchError, match=f"more than the {50 * 1024} that are allowed"):
-        sketch(50, 4, most_shared=50 * 1024)
+        sketch(50, 4, max_shared=50 * 1024)
     with pytest.raises(ptx.LaunchError, match=f"{arch} allows {most * 1024} bytes"):
-        sketch(most, 4, most_shared=most * 1024 + 4)
+        sketch(most, 4, max_shared=most * 1024 + 4)
 
 
 def test_static_and_dynamic_shared_memory_count_together() -> None:
@@ -214,9 +214,9 @@ def test_error_of_the_assembler_names_the_line() -> None:
 
 
 def test_telling_blocks_are_corners_and_the_middle() -> None:
-    assert ptx.telling_blocks(1) == [(0, 0, 0)]
-    assert ptx.telling_blocks(2) == [(0, 0, 0), (1, 0, 0)]
-    blocks = ptx.telling_blocks((4096, 4096))
+    assert ptx.representative_blocks(1) == [(0, 0, 0)]
+    assert ptx.representative_blocks(2) == [(0, 0, 0), (1, 0, 0)]
+    blocks = ptx.representative_blocks((4096, 4096))
     assert len(blocks) == 9
     assert {(0, 0, 0), (2048, 2048, 0), (4095, 4095, 0), (4095, 0, 0)} <= set(blocks)
 
@@ -226,7 +226,7 @@ def test_gram_at_its_real_size_writes_its_tiles_and_nothing_else() -> None:
     X = np.random.default_rng(0).standard_normal((n, d), f32)
     K = ptx.reserve((1, n, n))
     grid = (n // 16, n // 16)
-    blocks = ptx.telling_blocks(grid)
+    blocks = ptx.representative_blocks(grid)
     counts = cases.cuda().launch(GRAM, grid, (16, 16), [X, K, i32(n), i32(d)], blocks=blocks)
     for x, y, _ in blocks:
         rows, columns = slice(16 * y, 16 * y + 16), slice(16 * x, 16 * x + 16)

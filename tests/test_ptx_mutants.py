@@ -69,7 +69,7 @@ def _line(mutant: ptx.Mutant) -> str:
 def _is_caught(sample: cases.Sample, mutant: ptx.Mutant, allowed: float) -> bool:
     """By a fault, or by a value that is off."""
     try:
-        return max(sample.errors(mutant.module, most_steps=STEPS)) > allowed
+        return max(sample.errors(mutant.module, max_steps=STEPS)) > allowed
     except ptx.PtxError:
         return True
 

@@ -169,7 +169,7 @@ def test_right_kernel_passes(name: str) -> None:
 
 def test_volatile_flag_is_waited_for() -> None:
     x, out = np.arange(8, dtype=f32), np.zeros(64, f32)
-    launched(FLAG, "const float* x, float* out", [x, out], block=64, most_steps=100_000)
+    launched(FLAG, "const float* x, float* out", [x, out], block=64, max_steps=100_000)
     np.testing.assert_array_equal(out[:32], 5)
 
 
@@ -184,7 +184,7 @@ def test_flag_of_another_block_with_a_fence() -> None:
       x[2 + threadIdx.x] = x[1];
     }"""
     x = np.zeros(34, i32)
-    launched(body, "int* x", [x], 2, block=32, most_steps=100_000)
+    launched(body, "int* x", [x], 2, block=32, max_steps=100_000)
     assert (x[1:] == 7).all()
 
 

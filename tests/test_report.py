@@ -312,7 +312,7 @@ def test_few_rounds_have_no_interval(rounds: int) -> None:
     (line,) = [line for line in str(found.choice).splitlines() if line.startswith("torch:cpu")]
     assert bool(re.search(r"\d-\d", line.replace("e-", ""))) == (rounds >= rule.FEWEST)
     origin = data.Origin("m", 2, "choose")
-    (bars,) = figures.of_job(data.Job(origin, "f", found.choice, "2026-01-01T00:00:00"))
+    (bars,) = figures.of_job(data.ReportedRace(origin, "f", found.choice, "2026-01-01T00:00:00"))
     assert ("fewer than 6 rounds have none" in bars.says) == (rounds < rule.FEWEST)
 
 
@@ -320,7 +320,7 @@ def test_a_bar_is_cut_only_where_the_axis_ends() -> None:
     times = {"numpy:cpu/dense": 1e-3, "torch:cpu/dense": 5e-3, "numba:cpu/dense": 9e-3}
     (found,) = sessions.rebuilt(list(stored_races.race(Case(), times, session="s")))
     origin = data.Origin("m", 2, "choose")
-    (bars,) = figures.of_job(data.Job(origin, "f", found.choice, "2026-01-01T00:00:00"))
+    (bars,) = figures.of_job(data.ReportedRace(origin, "f", found.choice, "2026-01-01T00:00:00"))
     (axes,) = bars.made.axes
     end = axes.get_xlim()[1]
     lengths = [bar.get_width() for bar in axes.patches]

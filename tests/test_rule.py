@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demopool.choosing import rule
-from demopool.choosing.rule import Round, judge
+from demopool.choosing.rule import Round, standing_of
 from demopool.problem.vocabulary import Verdict
 
 RUNS, BUDGET = 1000, 30.0
@@ -106,7 +106,7 @@ def as_rounds(lowest: Any, mean: Any, others: float = 0.0) -> list[Round]:
 
 def by_the_rule(rounds: list[Round], again: list[Round]) -> tuple[Verdict, tuple[str, ...]]:
     """The whole procedure; ``again`` is what new processes give."""
-    standing = judge(rounds, calls=1)
+    standing = standing_of(rounds, calls=1)
     if standing.verdict is None:
         return Verdict.UNKNOWN, standing.alive
     if standing.close and standing.verdict is Verdict.FASTEST:
@@ -257,14 +257,14 @@ def test_a_call_that_was_given_up_makes_no_false_winner(machine: str, gap: float
 @pytest.mark.parametrize("seconds", [0.001, 0.3, 5.0])
 def test_no_fastest_from_fewer_rounds_however_long_a_block_is(rounds: int, seconds: float) -> None:
     times = _constant(a=seconds, b=1000 * seconds)
-    assert judge([times] * rounds, calls=1).verdict is None
-    assert judge([times] * rule.LEAST_ROUNDS, calls=1).verdict is Verdict.FASTEST
+    assert standing_of([times] * rounds, calls=1).verdict is None
+    assert standing_of([times] * rule.LEAST_ROUNDS, calls=1).verdict is Verdict.FASTEST
 
 
 def test_alone_beside_a_bound_needs_its_rounds_too() -> None:
     rounds = [_constant(a=1.0)] * rule.LEAST_ROUNDS
-    assert judge(rounds[:-1], calls=1, bounded=True).verdict is None
-    assert judge(rounds, calls=1, bounded=True).verdict is Verdict.FASTEST
+    assert standing_of(rounds[:-1], calls=1, bounded=True).verdict is None
+    assert standing_of(rounds, calls=1, bounded=True).verdict is Verdict.FASTEST
     assert rule.is_far(6.0, rounds, "a", by_model=3.0)
     assert not rule.is_far(6.0, rounds[:-1], "a", by_model=3.0)
     assert not rule.is_far(4.0, rounds, "a", by_model=3.0)
@@ -294,25 +294,25 @@ def _constant(**times: float) -> Round:
 
 
 def test_a_candidate_alone_needs_no_rounds() -> None:
-    assert judge([_constant(a=1.0)], calls=1).verdict is Verdict.FASTEST
+    assert standing_of([_constant(a=1.0)], calls=1).verdict is Verdict.FASTEST
 
 
 def test_close_long_calls_are_decided_in_few_rounds() -> None:
     """Student's t, before there are enough for the rank test."""
-    assert judge([_constant(a=1.0, b=1.2)] * 8, calls=1).verdict is Verdict.FASTEST
-    assert judge([_constant(a=0.01, b=0.012)] * 8, calls=1).verdict is None
+    assert standing_of([_constant(a=1.0, b=1.2)] * 8, calls=1).verdict is Verdict.FASTEST
+    assert standing_of([_constant(a=0.01, b=0.012)] * 8, calls=1).verdict is None
 
 
 def test_short_calls_are_not_dropped_before_eight_rounds() -> None:
     rounds = [_constant(a=0.001, b=0.009)]
-    assert judge(rounds * 7, calls=5).verdict is None
-    assert judge(rounds * 8, calls=5).verdict is Verdict.FASTEST
+    assert standing_of(rounds * 7, calls=5).verdict is None
+    assert standing_of(rounds * 8, calls=5).verdict is Verdict.FASTEST
 
 
 def test_a_low_minimum_does_not_hide_slow_calls() -> None:
     """The lead's mean call is far above the rival's: nobody is dropped."""
     unsteady = Round({"a": 0.001, "b": 0.003}, {"a": 0.009, "b": 0.003})
-    standing = judge([unsteady] * 60, calls=5)
+    standing = standing_of([unsteady] * 60, calls=5)
     assert standing.verdict is None
     assert set(standing.alive) == {"a", "b"}
 
@@ -321,9 +321,9 @@ def test_the_answer_depends_on_the_rounds_alone() -> None:
     rng = np.random.default_rng(0)
     lowest, mean = simulate(rng, 1, 60, (1.0, 1.1, 1.5), "bimodal")
     rounds = as_rounds(lowest[0], mean[0])
-    whole = judge(rounds, calls=1)
+    whole = standing_of(rounds, calls=1)
     for n in range(1, len(rounds) + 1):
-        part = judge(rounds[:n], calls=1)
+        part = standing_of(rounds[:n], calls=1)
         assert part.verdict in (None, whole.verdict)
         if part.verdict:
             assert part == whole

@@ -191,7 +191,7 @@ def test_a_baseline_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch
         patience.setattr(suite, "CALL_SECONDS", 0.1)
         with pytest.raises(NotImplementedError, match="would take over"):
             descriptors.Power().setup("baseline/plain", "resnet-b1")
-    small = suite.eligibility.Limits(bytes=1e9)
+    small = suite.eligibility.CallLimits(bytes=1e9)
     monkeypatch.setattr(suite.eligibility, "limits_here", lambda *_: small)
     with pytest.raises(NotImplementedError, match="would hold"):
         descriptors.Democratic().setup("baseline/plain", "n50176-d64")

@@ -18,6 +18,7 @@ import click
 from rich.console import Console
 
 from benchmarks.profiles import Slice, slices
+from demopool.problem.candidates import Candidate
 from demopool.problem.vocabulary import Backend
 from demopool.trials.measures import MEASURES, Where
 
@@ -56,11 +57,15 @@ def main() -> int:
 def drawn(cells: Iterable[Cell]) -> frozenset[Cell]:
     """One route of every benchmark on each backend; on one backend if it needs a new process."""
     kept: dict[tuple[str, str], Cell] = {}
-    for cell in sorted(cells, key=lambda cell: (not cell[1].startswith("numpy:cpu/"), cell)):
-        benchmark, candidate, _ = cell
-        backend = "any" if ".track_" in benchmark else candidate.partition("/")[0]
+    for cell in sorted(cells, key=lambda cell: (_backend(cell) != "numpy:cpu", cell)):
+        benchmark = cell[0]
+        backend = "any" if ".track_" in benchmark else _backend(cell)
         kept.setdefault((benchmark, backend), cell)
     return frozenset(kept.values())
+
+
+def _backend(cell: Cell) -> Backend:
+    return Candidate.parse(cell[1]).backend
 
 
 def _pattern(benchmark: str, candidate: str, case: str) -> str:
@@ -77,18 +82,12 @@ def problems(frame: Any, every: Slice) -> list[str]:
         meant = state == "skipped" and row.candidate_state in MEANT and row.reason
         if state != "ok" and not meant:
             found.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
-    numbers = {
-        (benchmark, candidate.partition("/")[0])
-        for (benchmark, candidate, _), row in rows.items()
-        if row.state == "ok"
-    }
+    numbers = {(cell[0], _backend(cell)) for cell, row in rows.items() if row.state == "ok"}
     usable = usable_backends()
-    for benchmark, backend in sorted({(b, c.partition("/")[0]) for b, c, _ in every.cells}):
+    for benchmark, backend in sorted({(cell[0], _backend(cell)) for cell in every.cells}):
         measure = MEASURES.get(benchmark.rpartition(".track_")[2])
         devices = measure is not None and measure.where is Where.DEVICES
-        expected = (not devices or Backend(backend).on_gpu) and (
-            backend == "baseline" or backend in usable
-        )
+        expected = (not devices or backend.on_gpu) and (backend == "baseline" or backend in usable)
         if expected and (benchmark, backend) not in numbers:
             found.append(f"{benchmark} gave no number on {backend}")
     return found

@@ -22,7 +22,7 @@ from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.routes import ROUTES
 from demopool.problem.vocabulary import RESULT_DTYPES, Backend
 from demopool.profiles import costs
-from demopool.profiles.eligibility import Limits, ineligible
+from demopool.profiles.eligibility import CallLimits, ineligible
 from demopool.trials import jobs
 
 GRID = [(49, 64), (196, 64), (784, 64), (3136, 64), (49, 512), (196, 512), (784, 512), (3136, 128)]
@@ -63,7 +63,7 @@ def main() -> None:
 def _seconds(backend: str, operation: str, route: str, case: dp.Case) -> float | None:
     """The minimum time of a few calls, that is without disturbance; None if it cannot run."""
     subject, candidate = Subject("operation", operation), Candidate(backend, route)
-    if ineligible(subject, candidate, case, Limits(seconds=LONGEST), package=dp):
+    if ineligible(subject, candidate, case, CallLimits(seconds=LONGEST), package=dp):
         return None
     job = jobs.prepare(dp, subject, candidate, case)
     timing = Clock(job.device).time(job.run, seconds=0.15, warm_up=0.0)

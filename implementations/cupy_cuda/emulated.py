@@ -18,7 +18,7 @@ from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import work_table
 
 
-class Emulator(Launcher):
+class CupyEmulator(Launcher):
     """The PTX of an architecture, executed over NumPy arrays.
 
     Everything is checked in every launch, but for races: these hardly depend on values, and are
@@ -32,7 +32,7 @@ class Emulator(Launcher):
         self._raced: set[tuple[Any, ...]] = set()
 
     @property
-    def most_shared(self) -> int:
+    def max_shared(self) -> int:
         return ptx.LIMITS[self.arch].shared_per_block
 
     def launch(self, launch: Launch) -> None:
@@ -50,7 +50,7 @@ class Emulator(Launcher):
             shape.shared,
             check_races=first,
             counting=False,
-            most_shared=self.most_shared,
+            max_shared=self.max_shared,
         )
 
     def lower_product(self, X: Array, out: Array, *, transposed: bool) -> None:
@@ -79,7 +79,7 @@ def compiled(instance: str, arch: str) -> ptx.Module:
     return ptx.compile(signatures.SOURCE, arch, names=[instance])
 
 
-EMULATOR = Emulator()
+EMULATOR = CupyEmulator()
 
 
 def _place(array: Array) -> tuple[Launcher, Array]:

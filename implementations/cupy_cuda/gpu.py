@@ -23,7 +23,7 @@ from demopool.implementations.shared.grids import SHARED_BYTES
 GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 """Set to 0, every kernel is launched on its own."""
 
-_MOST_GRAPHS = 32
+_MAX_GRAPHS = 32
 
 _DYNAMIC = ("small_image", "scatter", "normalized_at_once")
 """Kernels whose shared memory is as large as a launch says."""
@@ -56,7 +56,7 @@ class Gpu(Launcher):
         return device
 
     @cached_property  # asked for in every launch
-    def most_shared(self) -> int:
+    def max_shared(self) -> int:
         return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
 
     def launch(self, launch: Launch) -> None:
@@ -72,9 +72,9 @@ class Gpu(Launcher):
         found = self._functions.get(name)
         if found is None:
             found = _module(name.partition("<")[2].rstrip(">")).get_function(name)
-            if name.partition("<")[0] in _DYNAMIC and self.most_shared > SHARED_BYTES:
+            if name.partition("<")[0] in _DYNAMIC and self.max_shared > SHARED_BYTES:
                 static = found.shared_size_bytes
-                found.max_dynamic_shared_size_bytes = self.most_shared - static
+                found.max_dynamic_shared_size_bytes = self.max_shared - static
             self._functions[name] = found
         return found
 
@@ -159,7 +159,7 @@ PLAIN = object()
 class Graphs:
     """The last graphs that were used, by their launches; safe to ask from several threads."""
 
-    def __init__(self, most: int = _MOST_GRAPHS) -> None:
+    def __init__(self, most: int = _MAX_GRAPHS) -> None:
         self._most = most
         self._kept: OrderedDict[Any, Any] = OrderedDict()
         self._lock = Lock()

@@ -41,7 +41,7 @@ class Launcher(ABC):
 
     @property
     @abstractmethod
-    def most_shared(self) -> int:
+    def max_shared(self) -> int:
         """Bytes of shared memory that a block may ask for."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Launcher(ABC):
         """Check a launch against the source of the kernel and the device, and run it."""
         kernel, shape, args = launch
         if shape.blocks:
-            signatures.check(kernel, shape, [self.raw(arg) for arg in args], self.most_shared)
+            signatures.check(kernel, shape, [self.raw(arg) for arg in args], self.max_shared)
             self.launch(launch)
 
     def run_all(self, launches: Sequence[Launch]) -> None:

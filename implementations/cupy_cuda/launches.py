@@ -140,12 +140,12 @@ def count_sketch(X: Array, a: Array | None, by: CountSketch, out: Array) -> Laun
 
 
 def scatter(
-    M: Array, by: PreparedHashes, out: Array, most_shared: int = grids.SHARED_BYTES
+    M: Array, by: PreparedHashes, out: Array, max_shared: int = grids.SHARED_BYTES
 ) -> Launch:
     """In the shared memory of blocks, if that is large enough."""
     images, d, _ = M.shape
     k = out.shape[-1]
-    blocks, shape = grids.scatters(images, d, k, itemsize(M), most_shared)
+    blocks, shape = grids.scatters(images, d, k, itemsize(M), max_shared)
     arrays = (by.first.bins, by.second.bins, by.first.signs, by.second.signs, out)
     kernel = "scatter" if shape.shared else "scatter_far"
     return kernel, shape, (M, *arrays, u32(d), u32(k), u32(blocks))

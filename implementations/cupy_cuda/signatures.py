@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demopool.implementations.shared.grids import MOST_BLOCKS, MOST_THREADS, Shape
+from demopool.implementations.shared.grids import MAX_BLOCKS, MAX_THREADS, Shape
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 
@@ -75,7 +75,7 @@ def _templated(kernel: str, args: Sequence[Any]) -> str:
     raise TypeError(f"{kernel} was not given what it is a kernel for.")
 
 
-def check(kernel: str, shape: Shape, args: Sequence[Any], most_shared: int) -> None:
+def check(kernel: str, shape: Shape, args: Sequence[Any], max_shared: int) -> None:
     """A launch that would go wrong without a word raises a TypeError or a ValueError that says
     why. Arrays are those of NumPy or CuPy."""
     wanted = parameters()[kernel]
@@ -93,12 +93,12 @@ def check(kernel: str, shape: Shape, args: Sequence[Any], most_shared: int) -> N
             raise TypeError(f"{kernel}: {parameter.name} must be {kind}.")
         if parameter.is_array and not value.flags.c_contiguous:
             raise TypeError(f"{kernel}: {parameter.name} must be contiguous, row by row.")
-    if shape.blocks > MOST_BLOCKS:
-        raise ValueError(f"{kernel}: {shape.blocks} blocks; a grid has at most {MOST_BLOCKS}.")
-    if np.prod(shape.threads) > MOST_THREADS:
-        raise ValueError(f"{kernel}: a block has at most {MOST_THREADS} threads.")
-    if shape.shared > most_shared:
+    if shape.blocks > MAX_BLOCKS:
+        raise ValueError(f"{kernel}: {shape.blocks} blocks; a grid has at most {MAX_BLOCKS}.")
+    if np.prod(shape.threads) > MAX_THREADS:
+        raise ValueError(f"{kernel}: a block has at most {MAX_THREADS} threads.")
+    if shape.shared > max_shared:
         raise ValueError(
             f"{kernel}: {shape.shared} bytes of shared memory; a block of this device has at most "
-            f"{most_shared}."
+            f"{max_shared}."
         )

@@ -43,7 +43,7 @@ def pool_moment(on: Launcher, X: Array, prepared: PreparedHashes, a: Array | Non
 def of_matrices(on: Launcher, M: Array, prepared: PreparedHashes) -> Array:
     """Tensor Sketch of matrices, ``(images, d, d) -> (images, k)``, by scattering them."""
     out = on.zeros((M.shape[0], prepared.hashes.k), M)
-    on.run(launches.scatter(M, prepared, out, on.most_shared))
+    on.run(launches.scatter(M, prepared, out, on.max_shared))
     return out
 
 

@@ -25,7 +25,7 @@ def dense(
     else:
         on.run(launches.gram(X, K, sums, kind))
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
-    if iterations > 1 and grids.small_image_bytes(n, itemsize(X)) <= on.most_shared:
+    if iterations > 1 and grids.small_image_bytes(n, itemsize(X)) <= on.max_shared:
         on.run(launches.small_image(K, targets, a, tau, iterations))
     else:
         steps = []

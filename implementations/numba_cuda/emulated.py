@@ -18,7 +18,7 @@ from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
 
 
-class Emulator(Launcher):
+class NumbaEmulator(Launcher):
     """The PTX of an architecture, executed over NumPy arrays.
 
     Everything is checked in every launch, but for races: these hardly depend on values, and are
@@ -73,7 +73,7 @@ def _type(value: Any) -> Any:
     return from_dtype(value.dtype)
 
 
-EMULATOR = Emulator()
+EMULATOR = NumbaEmulator()
 
 
 def _place(array: Array) -> tuple[Launcher, Array]:

@@ -129,11 +129,11 @@ def normalized_at_once(V: Array, out: Array, power: int) -> Launch:
 
 
 def scatter(
-    M: Array, by: PreparedHashes, out: Array, most_shared: int = grids.SHARED_BYTES
+    M: Array, by: PreparedHashes, out: Array, max_shared: int = grids.SHARED_BYTES
 ) -> Launch:
     """In the shared memory of blocks, if that is large enough."""
     images, d, _ = M.shape
-    blocks, shape = grids.scatters(images, d, out.shape[1], M.dtype.itemsize, most_shared)
+    blocks, shape = grids.scatters(images, d, out.shape[1], M.dtype.itemsize, max_shared)
     kernel = kernels.scatter if shape.shared else kernels.scatter_far
     return kernel, shape, (M, by.h1, by.h2, by.s1, by.s2, out, i32(blocks))
 

@@ -18,11 +18,11 @@ FEATURES = 8
 SHARED_BYTES = 48 * 1024
 """Shared memory that a block may use by default."""
 
-MOST_BLOCKS, MOST_THREADS = 2**31 - 1, 1024
+MAX_BLOCKS, MAX_THREADS = 2**31 - 1, 1024
 
 # Blocks per image in reductions: enough to fill a GPU at batch 1, while each block still reads some
 # thousand values.
-_MOST_CHUNKS, _VALUES_PER_BLOCK = 64, 4096
+_MAX_CHUNKS, _VALUES_PER_BLOCK = 64, 4096
 _ROWS_PER_SCATTER = 16
 
 
@@ -66,7 +66,7 @@ def products(blocks: int) -> Shape:
 
 def chunks(images: int, values: int) -> tuple[int, Shape]:
     """Blocks that share the values of one image, and the launch."""
-    blocks = max(1, min(_MOST_CHUNKS, values // _VALUES_PER_BLOCK))
+    blocks = max(1, min(_MAX_CHUNKS, values // _VALUES_PER_BLOCK))
     return blocks, Shape(images * blocks, (BLOCK,))
 
 
@@ -93,9 +93,9 @@ def sketches(features: int, k: int) -> tuple[int, Shape]:
 
 
 def scatters(
-    images: int, d: int, k: int, itemsize: int, most_shared: int = SHARED_BYTES
+    images: int, d: int, k: int, itemsize: int, max_shared: int = SHARED_BYTES
 ) -> tuple[int, Shape]:
     """Blocks per image, and the launch; the histogram is in shared memory if it fits."""
     blocks = max(1, -(-d // _ROWS_PER_SCATTER))
-    shared = k * itemsize if k * itemsize <= most_shared else 0
+    shared = k * itemsize if k * itemsize <= max_shared else 0
     return blocks, Shape(images * blocks, (BLOCK,), shared)

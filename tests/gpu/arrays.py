@@ -1,4 +1,4 @@
-"""Sizes and arrays for launches of GPU kernels, the same for every set of kernels."""
+"""KernelSizes and arrays for launches of GPU kernels, the same for every set of kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Array = Any
 f32 = np.float32
 
 
-class Sizes(NamedTuple):
+class KernelSizes(NamedTuple):
     """Images, features, their length, and the length of a sketch."""
 
     images: int
@@ -19,10 +19,10 @@ class Sizes(NamedTuple):
     k: int
 
 
-EVEN = Sizes(2, 128, 64, 512)
+EVEN = KernelSizes(2, 128, 64, 512)
 """Whole tiles, so that what is counted is what the kernel does, not what its edges do."""
 
-UNEVEN = Sizes(2, 70, 21, 50)
+UNEVEN = KernelSizes(2, 70, 21, 50)
 """More than one tile, and tiles with tails: for results."""
 
 

@@ -35,7 +35,7 @@ class Backend(ABC):
     launches: ModuleType
     emulated: ModuleType
     sources: tuple[Path, ...]
-    most_shared: int | None = None
+    max_shared: int | None = None
     """Shared memory that a block may ask for; None for what it gets without asking."""
 
     @property
@@ -80,7 +80,7 @@ class Backend(ABC):
     def start(self, launch: Launch, module: ptx.Module | None = None, **options: Any) -> ptx.Counts:
         """A launch on the arrays themselves, and what it did."""
         _, shape, args = launch
-        options.setdefault("most_shared", self.most_shared)
+        options.setdefault("max_shared", self.max_shared)
         module = self.compiled(launch) if module is None else module
         name = self.lowered(launch)
         return module.launch(name, shape.blocks, shape.threads, args, shape.shared, **options)
@@ -104,7 +104,7 @@ class Backend(ABC):
 
 class Cupy(Backend):
     name = "cupy"
-    most_shared = ptx.LIMITS[ARCH].shared_per_block
+    max_shared = ptx.LIMITS[ARCH].shared_per_block
 
     def __init__(self) -> None:
         from demopool.implementations.cupy_cuda import emulated, launches, signatures
@@ -122,7 +122,7 @@ class Cupy(Backend):
     def lowered(self, launch: Launch) -> str:
         kernel, shape, args = launch
         # What the library refuses is no launch here either.
-        self.signatures.check(kernel, shape, args, self.most_shared)
+        self.signatures.check(kernel, shape, args, self.max_shared)
         return self.signatures.instance(kernel, args)
 
     def compiled(self, launch: Launch, arch: str = ARCH) -> ptx.Module:

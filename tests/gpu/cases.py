@@ -130,7 +130,7 @@ def small_image(b: Backend) -> list[Launch]:
     far, goals = K.copy(), spread(2, 37)
     far[1] *= f32(2**-20)
     goals[:, 7:14] = STRANGE
-    n = 140 if b.most_shared else 70
+    n = 140 if b.max_shared else 70
     return [
         *(made.small_image(b, far, goals, a, tau, 2) for tau in POWERS),
         *(made.small_image(b, K, targets, a, *each) for each in ((0.5, 4), (0.3, 1), (0.3, 0))),

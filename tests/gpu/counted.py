@@ -15,7 +15,7 @@ import numpy as np
 from demopool.problem.hashing import Hashes
 
 from . import made
-from .arrays import EVEN, Array, Sizes, positive, random
+from .arrays import EVEN, Array, KernelSizes, positive, random
 from .backends import BACKENDS, Backend, Launch
 
 f32, i32 = np.float32, np.int32
@@ -25,7 +25,7 @@ def file(backend: str) -> Path:
     return Path(__file__).with_name(f"{backend}_counts.json")
 
 
-def launch(b: Backend, name: str, z: Sizes = EVEN, dtype: Any = f32) -> Launch:
+def launch(b: Backend, name: str, z: KernelSizes = EVEN, dtype: Any = f32) -> Launch:
     return LAUNCHES[name](b, z, dtype)
 
 
@@ -43,23 +43,23 @@ def counts(backend: str) -> dict[str, Any]:
 # --- arrays; those of the libraries differ where their files were begun with different ones ---
 
 
-def _images(z: Sizes, T: Any) -> Array:
+def _images(z: KernelSizes, T: Any) -> Array:
     return random(z.images, z.n, z.d, dtype=T)
 
 
-def _moment(z: Sizes, T: Any) -> Array:
+def _moment(z: KernelSizes, T: Any) -> Array:
     return random(z.images, z.d, z.d, dtype=T)
 
 
-def _rows(b: Backend, z: Sizes, T: Any, numba: int) -> Array:
+def _rows(b: Backend, z: KernelSizes, T: Any, numba: int) -> Array:
     return random(z.images, z.n * z.d if b.name == "cupy" else numba, dtype=T)
 
 
-def _sizes(z: Sizes, T: Any) -> Array:
+def _sizes(z: KernelSizes, T: Any) -> Array:
     return positive(z.images, dtype=T)
 
 
-def _sums(b: Backend, z: Sizes, T: Any) -> Array:
+def _sums(b: Backend, z: KernelSizes, T: Any) -> Array:
     """Numba's are of all magnitudes, subnormal ones among them, and a zero."""
     if b.name == "cupy":
         return positive(z.images * z.n, dtype=T)
@@ -68,7 +68,7 @@ def _sums(b: Backend, z: Sizes, T: Any) -> Array:
     return found
 
 
-def _vectors(b: Backend, z: Sizes, T: Any) -> tuple[Array, Array]:
+def _vectors(b: Backend, z: KernelSizes, T: Any) -> tuple[Array, Array]:
     """Targets, and weights of which some are zero."""
     targets, a = positive(z.images, z.n, dtype=T), positive(z.images, z.n, dtype=T)
     if b.name == "numba":
@@ -77,7 +77,7 @@ def _vectors(b: Backend, z: Sizes, T: Any) -> tuple[Array, Array]:
     return targets, a
 
 
-def _small_image(b: Backend, z: Sizes, T: Any) -> Launch:
+def _small_image(b: Backend, z: KernelSizes, T: Any) -> Launch:
     if b.name == "cupy":
         return made.small_image(b, positive(z.images, z.n, z.n, dtype=T), *_vectors(b, z, T))
     n = min(z.n, 64)
@@ -85,7 +85,7 @@ def _small_image(b: Backend, z: Sizes, T: Any) -> Launch:
     return made.small_image(b, positive(z.images, n, n, dtype=T), *vectors)
 
 
-def _free(z: Sizes, T: Any, *, doubtful: bool) -> tuple[Array, Array, Array]:
+def _free(z: KernelSizes, T: Any, *, doubtful: bool) -> tuple[Array, Array, Array]:
     """X, X M and the diagonal of M; every eighth row is doubtful, or none, as of most images."""
     X = _images(z, T)
     XM = X.copy()
@@ -94,26 +94,26 @@ def _free(z: Sizes, T: Any, *, doubtful: bool) -> tuple[Array, Array, Array]:
     return X, XM, np.ones((z.images, z.d), T)
 
 
-def _exact_rows(b: Backend, z: Sizes, T: Any) -> Launch:
+def _exact_rows(b: Backend, z: KernelSizes, T: Any) -> Launch:
     """Three of five rows are doubtful."""
     forms = np.ones((2 * z.images, z.n), T)
     forms[: z.images] = (np.arange(z.images * z.n).reshape(z.images, z.n) % 5 >= 3).astype(T)
     return made.exact_rows(b, _images(z, T), positive(z.images, z.n, dtype=T), forms, 0.5)
 
 
-def _update(b: Backend, z: Sizes, T: Any) -> Launch:
+def _update(b: Backend, z: KernelSizes, T: Any) -> Launch:
     a = positive(z.images * z.n, dtype=T)
     targets = a.copy()
     a[3:6] = 0
     return made.update(b, _sums(b, z, T), targets, a)
 
 
-def _product(b: Backend, z: Sizes, T: Any) -> Launch:
+def _product(b: Backend, z: KernelSizes, T: Any) -> Launch:
     P, Q = (random(z.images, z.n, z.n, dtype=T) for _ in range(2))
     return made.product(b, P, Q, P, (0.5, 0.25, 2.0))
 
 
-def _hashes(b: Backend, z: Sizes) -> Any:
+def _hashes(b: Backend, z: KernelSizes) -> Any:
     if b.name == "cupy":
         return b.prepared(z.d, z.k)
     rng = np.random.default_rng(0)
@@ -122,7 +122,7 @@ def _hashes(b: Backend, z: Sizes) -> Any:
     return b.emulated.prepare(Hashes(bins[0], signs[0], bins[1], signs[1], z.k), np.asarray)
 
 
-LAUNCHES: dict[str, Callable[[Backend, Sizes, Any], Launch]] = {
+LAUNCHES: dict[str, Callable[[Backend, KernelSizes, Any], Launch]] = {
     "largest": lambda b, z, T: made.largest(b, _rows(b, z, T, 5000)),
     "scaled": lambda b, z, T: made.scaled(b, _rows(b, z, T, 10 * z.n), _sizes(z, T)),
     "restored": lambda b, z, T: made.restored(

@@ -33,7 +33,7 @@ class Examined:
         self.results = [self._bits(self.module, case) for case in self.cases]
 
     def _bits(self, module: ptx.Module, case: Launch) -> list[bytes]:
-        found = self.backend.run(case, module, counting=False, most_steps=STEPS)
+        found = self.backend.run(case, module, counting=False, max_steps=STEPS)
         # Any NaN is as good as any other, zeros have their signs.
         return [np.where(np.isnan(array), np.nan, array).tobytes() for array in found]
 

@@ -17,7 +17,7 @@ from demopool import ptx
 from demopool.implementations.shared import grids
 
 from . import cases, counted, made
-from .arrays import EVEN, Sizes
+from .arrays import EVEN, KernelSizes
 from .backends import BACKENDS, EVERY_KERNEL, Backend, Launch
 
 SECTOR = 32
@@ -62,7 +62,7 @@ class Done:
                 self.traffic[name] = self.counts.traffic[f"argument {i}"]
 
 
-def _done(b: Backend, name: str, z: Sizes = EVEN) -> Done:
+def _done(b: Backend, name: str, z: KernelSizes = EVEN) -> Done:
     return Done(b, counted.launch(b, name, z))
 
 

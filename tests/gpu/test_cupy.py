@@ -15,7 +15,7 @@ pytest.importorskip("cuda.pathfinder")
 import demopool as dp
 from demopool import ptx, reference
 from demopool.implementations.cupy_cuda import launches, pool, power, signatures, sketch, weights
-from demopool.implementations.cupy_cuda.emulated import Emulator
+from demopool.implementations.cupy_cuda.emulated import CupyEmulator
 from demopool.implementations.cupy_cuda.prepared import prepare
 from demopool.implementations.shared import grids, images
 from demopool.implementations.shared.grids import Shape
@@ -99,7 +99,7 @@ WRONG_LAUNCHES: dict[str, tuple[Shape, tuple[Any, ...], type[Exception], str]] =
 def test_a_launch_that_would_go_wrong_without_a_word_says_so(what: str) -> None:
     shape, args, problem, word = WRONG_LAUNCHES[what]
     with pytest.raises(problem, match=word):
-        Emulator().run(("largest", shape, args))
+        CupyEmulator().run(("largest", shape, args))
 
 
 # --- the array-level code on another namespace and another device ---
@@ -111,7 +111,7 @@ def strict() -> Any:
     xp = pytest.importorskip("array_api_strict")
     device = xp.Device("device1")
 
-    class StrictEmulator(Emulator):
+    class StrictEmulator(CupyEmulator):
         def raw(self, value: Any) -> Any:
             return value if isinstance(value, np.generic) else value._array
 

@@ -50,14 +50,14 @@ def test_a_mistake_is_named(backend: str, what: str) -> None:
     launch = counted.launch(b, kernel, UNEVEN)
     module = b.spoilt(launch, old, new)
     with pytest.raises(ptx.Fault) as caught:
-        b.start(launch, module, counting=False, most_steps=STEPS)
+        b.start(launch, module, counting=False, max_steps=STEPS)
     _is_named(b, caught, kind, word)
 
 
 @pytest.mark.parametrize(("backend", "name"), SPOILT)
 def test_without_a_mistake_nothing_is_named(backend: str, name: str) -> None:
     b = BACKENDS[backend]
-    b.start(counted.launch(b, name, UNEVEN), most_steps=STEPS)
+    b.start(counted.launch(b, name, UNEVEN), max_steps=STEPS)
 
 
 @needs_cupy

@@ -47,8 +47,8 @@ def test_tiles_cover_a_matrix_once(size: int) -> None:
 @pytest.mark.parametrize(("count", "n", "d"), SIZES)
 def test_every_launch_is_within_the_limits_of_every_device(count: int, n: int, d: int) -> None:
     """With as much shared memory as the device has, or as a block gets without asking."""
-    most_shared = {grids.SHARED_BYTES, *(limit.shared_per_block for limit in ptx.LIMITS.values())}
-    for most, size in [(most, size) for most in most_shared for size in (4, 8)]:
+    max_shared = {grids.SHARED_BYTES, *(limit.shared_per_block for limit in ptx.LIMITS.values())}
+    for most, size in [(most, size) for most in max_shared for size in (4, 8)]:
         shapes = [
             grids.flat(count * n * d),
             grids.flat(count * d * d),
@@ -64,8 +64,8 @@ def test_every_launch_is_within_the_limits_of_every_device(count: int, n: int, d
             grids.scatters(count, d, 65536, size, most)[1],
         ]
         for shape in shapes:
-            assert 1 <= shape.blocks <= grids.MOST_BLOCKS
-            assert int(np.prod(shape.threads)) <= grids.MOST_THREADS
+            assert 1 <= shape.blocks <= grids.MAX_BLOCKS
+            assert int(np.prod(shape.threads)) <= grids.MAX_THREADS
             assert shape.shared <= most
 
 
@@ -146,7 +146,7 @@ def test_kernels_spill_nothing_and_float32_is_not_worked_on_in_double(
             (needs,) = ptx.assemble(module).values()
             assert needs.spilled_bytes == needs.stack_bytes == 0
             assert needs.registers * int(np.prod(shape.threads)) <= 65536
-            most = ptx.LIMITS[arch].shared_per_block if b.most_shared else grids.SHARED_BYTES
+            most = ptx.LIMITS[arch].shared_per_block if b.max_shared else grids.SHARED_BYTES
             assert needs.shared_bytes + shape.shared <= max(most, grids.SHARED_BYTES)
             assert needs.shared_bytes <= grids.SHARED_BYTES
             if dtype is np.float32:

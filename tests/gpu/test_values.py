@@ -222,7 +222,7 @@ def test_many_features_take_several_blocks_for_each_image(
     b: Backend, ops: dp.Operations, count: int
 ) -> None:
     """n beyond the shared memory of a block, and partial tiles on every side."""
-    X = _features(count, 210 if b.most_shared else 131, 70)
+    X = _features(count, 210 if b.max_shared else 131, 70)
     found = ops.weights(X, route="dense", iterations=3)
     error = np.abs(found / reference.weights(X, iterations=3) - 1).max(axis=-1)
     assert (error <= tolerance.for_weights(X, "float32", iterations=3)).all()

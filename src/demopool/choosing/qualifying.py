@@ -17,7 +17,7 @@ from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..profiles import estimates
-from ..profiles.eligibility import Limits, ineligible, limits_here, predicted_seconds
+from ..profiles.eligibility import CallLimits, ineligible, limits_here, predicted_seconds
 from ..trials import requests
 from ..trials.measures import ONCE, Where
 from .budget import QUALIFYING, SOON
@@ -48,7 +48,7 @@ def runners(
         runner.identity = {"fingerprint": machine, "code": code_key(candidate.backend)}
         limits = limits_here(candidate.backend)
         if memory_bytes is not None:
-            limits = Limits(None, min(memory_bytes, limits.bytes or memory_bytes))
+            limits = CallLimits(None, min(memory_bytes, limits.bytes or memory_bytes))
         refusal = ineligible(subject, candidate, case, limits)
         if refusal:
             runner.fail(*refusal)

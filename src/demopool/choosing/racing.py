@@ -190,7 +190,7 @@ class Race(Asking):
 
     def standing(self, at_most: int = 0) -> Standing:
         """``at_most``: rounds that there could have been, if they were put in."""
-        return rule.judge(
+        return rule.standing_of(
             self.rounds,
             calls=self.calls,
             at_most=max(self._at_most, at_most),

@@ -130,7 +130,7 @@ def schedule(rounds: int) -> tuple[int, ...]:
     return (*_BEFORE_TESTS, *late)
 
 
-def judge(
+def standing_of(
     rounds: Sequence[Round],
     *,
     calls: int,
@@ -236,7 +236,7 @@ def consistent(
     """
     found: list[Round] = []
     for candidate in rounds:
-        standing = judge(found, calls=calls, bounded=bounded)
+        standing = standing_of(found, calls=calls, bounded=bounded)
         alive = set(standing.alive) if found else set(field)
         if standing.verdict is not None or not alive <= candidate.lowest.keys():
             break

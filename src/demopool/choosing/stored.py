@@ -90,7 +90,7 @@ class Stored:
                 continue
             bounds = _bounds(of_session, rounds)
             rounds = rule.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
-            standing = rule.judge(rounds, calls=calls[0], bounded=True)
+            standing = rule.standing_of(rounds, calls=calls[0], bounded=True)
             slow = {
                 name: bound
                 for name, bound in bounds.items()

@@ -119,8 +119,8 @@ def ptx_command(
             _sizes(block, "--block"),
             values,
             shared,
-            ptx.telling_blocks(sizes) if corners else None,
-            most_shared=max(module.limits.shared_per_block, 48 * 1024),
+            ptx.representative_blocks(sizes) if corners else None,
+            max_shared=max(module.limits.shared_per_block, 48 * 1024),
             report=lambda done, total: report(done, total, kernel),
         )
     for array, path in kept:

@@ -17,7 +17,7 @@ from ..problem.vocabulary import Backend, Dtype, State
 from . import features
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, ORDER_LAWS, Claim
+from .laws import LAWS, ORDER_LAWS, Distance
 
 # Each law is tried on these; the tests try many more.
 LAW_FEATURES = ("rectified", "n>d")
@@ -59,7 +59,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CellResult:
     """Of one cell: the state, the outcome that used most of its tolerance, where, and why."""
 
     state: State
@@ -118,7 +118,7 @@ def call(
     return values
 
 
-def check_cell(target: Target, *, quick: bool = False) -> Verdict:
+def check_cell(target: Target, *, quick: bool = False) -> CellResult:
     """Every example and law of one cell, up to the first that fails."""
     worst: Outcome | None = None
     emulated = Backend(target.ops.name).is_emulated
@@ -126,13 +126,13 @@ def check_cell(target: Target, *, quick: bool = False) -> Verdict:
         try:
             outcome = answer(target, example)
         except Violation as violation:
-            return Verdict(State.WRONG, None, example.name, str(violation))
+            return CellResult(State.WRONG, None, example.name, str(violation))
         except Exception as problem:
             text = f"raised: {type(problem).__name__}: {problem}"
-            return Verdict(State.ERROR, None, example.name, text)
+            return CellResult(State.ERROR, None, example.name, text)
         if not outcome.excess <= 1:
             text = f"value: error {outcome.error:.2e} over tolerance {outcome.tolerance:.2e}"
-            return Verdict(State.WRONG, outcome, example.name, text)
+            return CellResult(State.WRONG, outcome, example.name, text)
         if worst is None or outcome.excess > worst.excess:
             worst = outcome
     for name in laws_of(target):
@@ -141,14 +141,14 @@ def check_cell(target: Target, *, quick: bool = False) -> Verdict:
             try:
                 claim = try_law(target, name, features.make(features_name, target.dtype)[0])
             except Violation as violation:
-                return Verdict(State.WRONG, None, where, str(violation))
+                return CellResult(State.WRONG, None, where, str(violation))
             except Exception as problem:
                 text = f"raised: {type(problem).__name__}: {problem}"
-                return Verdict(State.ERROR, None, where, text)
+                return CellResult(State.ERROR, None, where, text)
             if not claim.error <= claim.allowed:
                 text = f"law: {name} is off by {claim.error:.2e}, allowed {claim.allowed:.2e}"
-                return Verdict(State.WRONG, None, where, text)
-    return Verdict(State.OK, worst, worst.example if worst else "", "")
+                return CellResult(State.WRONG, None, where, text)
+    return CellResult(State.OK, worst, worst.example if worst else "", "")
 
 
 def laws_of(target: Target) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ def laws_of(target: Target) -> tuple[str, ...]:
     return tuple(name for name in LAWS[target.operation] if name not in second_order_only)
 
 
-def try_law(target: Target, name: str, X: Array) -> Claim:
+def try_law(target: Target, name: str, X: Array) -> Distance:
     """One law of the target's operation on one image."""
 
     def run(X: Array, a: Array | None = None, **options: Any) -> Array:

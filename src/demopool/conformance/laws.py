@@ -24,7 +24,7 @@ from .features import Array
 BOTH_SIDES = 2.0
 
 
-class Claim(NamedTuple):
+class Distance(NamedTuple):
     """A law on some features: the distance from holding, and what rounding allows."""
 
     error: float
@@ -37,10 +37,10 @@ class Run(Protocol):
     def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array: ...
 
 
-Law = Callable[[Run, Array, str], Claim]
+Law = Callable[[Run, Array, str], Distance]
 
 
-def _distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = False) -> Claim:
+def _distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = False) -> Distance:
     """Relative to the largest entry, or to every entry."""
     if entrywise:
         scale = np.where(wanted != 0, np.abs(wanted), 1.0)
@@ -48,18 +48,18 @@ def _distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = 
     else:
         largest = float(np.abs(wanted).max(initial=0.0))
         error = float(np.abs(found - wanted).max(initial=0.0)) / (largest or 1.0)
-    return Claim(error, BOTH_SIDES * float(np.max(allowed, initial=0.0)))
+    return Distance(error, BOTH_SIDES * float(np.max(allowed, initial=0.0)))
 
 
 # --- weights ---
 
 
-def _permuted_weights(run: Run, X: Array, dtype: str) -> Claim:
+def _permuted_weights(run: Run, X: Array, dtype: str) -> Distance:
     order = np.random.default_rng(0).permutation(len(X))
     return _distance(run(X[order]), run(X)[order], _weights_allowed(X, dtype), entrywise=True)
 
 
-def _scaled_weights(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
+def _scaled_weights(run: Run, X: Array, dtype: str, *, order: int = 2) -> Distance:
     """weights(cX) = c^(-order (1-gamma) (1-(1-2 tau)^T)) weights(X), c a power of two."""
     c, gamma, tau, iterations = 8.0, 0.25, 0.3, 5
     options: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
@@ -70,17 +70,17 @@ def _scaled_weights(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
     return _distance(scaled, factor * plain, allowed, entrywise=True)
 
 
-def _sum_pooling(run: Run, X: Array, dtype: str) -> Claim:
+def _sum_pooling(run: Run, X: Array, dtype: str) -> Distance:
     present = (X != 0).any(axis=-1).astype(np.float64)
     return _distance(run(X, gamma=1.0), present, _weights_allowed(X, dtype))
 
 
-def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
+def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Distance:
     """``max |log s|`` never rises from one iteration to the next, rounding aside."""
     K = reference.kernel(X, order=order)
     present = K.sum(axis=-1) > 0
     if not present.any():
-        return Claim(0.0, 0.0)
+        return Distance(0.0, 0.0)
     target = K.sum(axis=-1)[present] ** 0.25
     rise, before = 0.0, np.inf
     options: dict[str, Any] = {"gamma": 0.25, "tau": 0.9}
@@ -91,15 +91,15 @@ def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Claim:
         rise, before = max(rise, residual - before), residual
     # log s moves by twice the relative error of a, in each of two steps.
     allowed = tolerance.for_weights(X, dtype, **options, iterations=6, order=order)
-    return Claim(rise, 2 * BOTH_SIDES * float(allowed))
+    return Distance(rise, 2 * BOTH_SIDES * float(allowed))
 
 
-def _padded_weights(run: Run, X: Array, dtype: str) -> Claim:
+def _padded_weights(run: Run, X: Array, dtype: str) -> Distance:
     """Zero rows get weight 0 and change nobody else's."""
     found = run(_padded(X))
     wanted = np.concatenate([run(X), np.zeros(3)])
     if found[len(X) :].any():
-        return Claim(float(np.abs(found[len(X) :]).max()), 0.0)
+        return Distance(float(np.abs(found[len(X) :]).max()), 0.0)
     return _distance(found, wanted, _weights_allowed(X, dtype), entrywise=True)
 
 
@@ -111,7 +111,7 @@ def _weights_allowed(X: Array, dtype: str) -> Array:
 
 
 def _permuted(allowed: Callable[..., Array], **options: Any) -> Law:
-    def law(run: Run, X: Array, dtype: str) -> Claim:
+    def law(run: Run, X: Array, dtype: str) -> Distance:
         order = np.random.default_rng(0).permutation(len(X))
         made = _with_hashes(X, options)
         wanted = run(X, **made)
@@ -121,7 +121,7 @@ def _permuted(allowed: Callable[..., Array], **options: Any) -> Law:
 
 
 def _zero_padded(allowed: Callable[..., Array], **options: Any) -> Law:
-    def law(run: Run, X: Array, dtype: str) -> Claim:
+    def law(run: Run, X: Array, dtype: str) -> Distance:
         made = _with_hashes(X, options)
         wanted = run(X, **made)
         return _distance(run(_padded(X), **made), wanted, allowed(_padded(X), wanted, dtype))
@@ -130,7 +130,7 @@ def _zero_padded(allowed: Callable[..., Array], **options: Any) -> Law:
 
 
 def _batch_equals_loop(allowed: Callable[..., Array], **options: Any) -> Law:
-    def law(run: Run, X: Array, dtype: str) -> Claim:
+    def law(run: Run, X: Array, dtype: str) -> Distance:
         made = _with_hashes(X, options)
         batch = np.stack([X, X[::-1], (2 * X).astype(X.dtype)])
         one_by_one = np.stack([run(image, **made) for image in batch])
@@ -143,7 +143,7 @@ def _batch_equals_loop(allowed: Callable[..., Array], **options: Any) -> Law:
     return law
 
 
-def _linear_in_weights(run: Run, X: Array, dtype: str) -> Claim:
+def _linear_in_weights(run: Run, X: Array, dtype: str) -> Distance:
     rng = np.random.default_rng(0)
     first, second = rng.uniform(0.5, 1.5, (2, len(X))).astype(_result_type(X))
     made = _with_hashes(X, {"k": 16})
@@ -152,7 +152,7 @@ def _linear_in_weights(run: Run, X: Array, dtype: str) -> Claim:
     return _distance(found, wanted, tolerance.for_sketch(X, first + second, wanted, 16, dtype))
 
 
-def _kernel_estimate(run: Run, X: Array, dtype: str) -> Claim:
+def _kernel_estimate(run: Run, X: Array, dtype: str) -> Distance:
     """``E <ts(x), ts(y)> = (x . y)^2`` exactly, over all 256 hashes and signs at d=2, k=2."""
     pair = np.resize(X, (2, 2)).astype(X.dtype)
     total = 0.0
@@ -163,14 +163,14 @@ def _kernel_estimate(run: Run, X: Array, dtype: str) -> Claim:
     wide = pair.astype(np.float64)
     wanted = float(wide[0] @ wide[1]) ** 2
     scale = float((wide**2).sum(axis=-1).prod()) or 1.0
-    return Claim(abs(total / 256 - wanted) / scale, 4 * BOTH_SIDES * tolerance.unit(dtype) * 4)
+    return Distance(abs(total / 256 - wanted) / scale, 4 * BOTH_SIDES * tolerance.unit(dtype) * 4)
 
 
 def _own_hashes(h1: Any, s1: Any, h2: Any, s2: Any) -> Hashes:
     return Hashes(np.array(h1), np.array(s1), np.array(h2), np.array(s2), k=2)
 
 
-def _symmetric(run: Run, X: Array, dtype: str) -> Claim:
+def _symmetric(run: Run, X: Array, dtype: str) -> Distance:
     A = run(X)
     return _distance(A, A.T, np.asarray(tolerance.unit(dtype)))
 
@@ -178,16 +178,16 @@ def _symmetric(run: Run, X: Array, dtype: str) -> Claim:
 def _positive(allowed: Callable[..., Array]) -> Law:
     """No eigenvalue below zero by more than rounding: by d times that of the entries at most."""
 
-    def law(run: Run, X: Array, dtype: str) -> Claim:
+    def law(run: Run, X: Array, dtype: str) -> Distance:
         A = run(X).astype(np.float64)
         values = np.linalg.eigvalsh((A + A.T) / 2)
         entries = float(np.max(allowed(X, A, dtype), initial=0.0)) * float(np.abs(A).max())
-        return Claim(max(0.0, -float(values.min())), BOTH_SIDES * X.shape[-1] * entries)
+        return Distance(max(0.0, -float(values.min())), BOTH_SIDES * X.shape[-1] * entries)
 
     return law
 
 
-def _powers_multiply(run: Run, X: Array, dtype: str) -> Claim:
+def _powers_multiply(run: Run, X: Array, dtype: str) -> Distance:
     """``A^p A^(1-p) = A``, at p = 1/2 and, for routes that know other powers, at p = 0.3."""
     A, spectrum = reference.pool(X), reference.spectrum(X)
     claims = []
@@ -201,7 +201,7 @@ def _powers_multiply(run: Run, X: Array, dtype: str) -> Claim:
         sizes = [float(spectrum[0]) ** q for q in (p, 1 - p)]
         allowed = errors[0] * sizes[1] + errors[1] * sizes[0] + errors[0] * errors[1]
         found = float(np.abs(first @ second - A).max())
-        claims.append(Claim(found, BOTH_SIDES * allowed))
+        claims.append(Distance(found, BOTH_SIDES * allowed))
     return max(claims, key=_excess)
 
 
@@ -214,7 +214,7 @@ def _spectral_error(spectrum: Array, n: int, X: Array, dtype: str, p: float) -> 
 def _given_the_matrix(law: Law) -> Law:
     """A law of ``power``, for ``matrix_power``: A is made first, and rounded to the dtype."""
 
-    def of_matrix(run: Run, X: Array, dtype: str) -> Claim:
+    def of_matrix(run: Run, X: Array, dtype: str) -> Distance:
         def run_on_features(X: Array, a: Array | None = None, **options: Any) -> Array:
             return run(reference.pool(X).astype(dtype), **options)
 
@@ -223,13 +223,15 @@ def _given_the_matrix(law: Law) -> Law:
     return of_matrix
 
 
-def _unit_length(run: Run, X: Array, dtype: str) -> Claim:
+def _unit_length(run: Run, X: Array, dtype: str) -> Distance:
     v = X.reshape(-1)
     length = float(np.sqrt((run(v).astype(np.float64) ** 2).sum()))
-    return Claim(abs(length - (1.0 if v.any() else 0.0)), float(_normalize_allowed(X, None, dtype)))
+    return Distance(
+        abs(length - (1.0 if v.any() else 0.0)), float(_normalize_allowed(X, None, dtype))
+    )
 
 
-def _scale_free(run: Run, X: Array, dtype: str) -> Claim:
+def _scale_free(run: Run, X: Array, dtype: str) -> Distance:
     v = X.reshape(-1)
     return _distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
 
@@ -327,5 +329,5 @@ def _result_type(X: Array) -> Any:
     return Dtype(X.dtype.name).result
 
 
-def _excess(claim: Claim) -> float:
+def _excess(claim: Distance) -> float:
     return claim.error / claim.allowed if claim.allowed else claim.error

@@ -17,7 +17,7 @@ from ..pooling.operations import backend as operations_of
 from ..problem.parameters import validated
 from ..problem.routes import find
 from ..problem.vocabulary import Backend, State
-from .engine import LAW_FEATURES, Outcome, Target, Verdict, answer, check_cell, laws_of, try_law
+from .engine import LAW_FEATURES, CellResult, Outcome, Target, answer, check_cell, laws_of, try_law
 from .examples import examples
 from .features import make
 
@@ -130,12 +130,12 @@ def _loaded(backend: str) -> Operations | str:
         return problem.reason
 
 
-def _judge(row: capabilities.Row, dtype: str | None, quick: bool) -> Cell:
+def _judge(row: capabilities.CapabilityRow, dtype: str | None, quick: bool) -> Cell:
     ops = _loaded(row.backend)
     if dtype is None:
-        verdict = Verdict(row.state, None, "", row.reason)
+        verdict = CellResult(row.state, None, "", row.reason)
     elif isinstance(ops, str):
-        verdict = Verdict(State.ERROR, None, "", ops)
+        verdict = CellResult(State.ERROR, None, "", ops)
     else:
         target = Target(ops, row.operation, row.route, row.order, dtype)
         verdict = check_cell(target, quick=quick)

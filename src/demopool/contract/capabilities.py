@@ -27,7 +27,7 @@ class Support(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class CapabilityRow:
     """One line of the table for one backend."""
 
     operation: str
@@ -41,14 +41,14 @@ class Row:
     not_executed: str
 
 
-def table(backends: tuple[str, ...] | None = None) -> tuple[Row, ...]:
+def table(backends: tuple[str, ...] | None = None) -> tuple[CapabilityRow, ...]:
     """Every operation, route and order for each backend, holes included."""
     chosen = registry.names() if backends is None else backends
     return tuple(row for backend in chosen for row in _rows(backend).values())
 
 
 @cache
-def _rows(backend: str) -> dict[tuple[str, str, int], Row]:
+def _rows(backend: str) -> dict[tuple[str, str, int], CapabilityRow]:
     listed = registry.entry(backend)
     brought = {
         (row.operation, row.route, order): row
@@ -61,7 +61,7 @@ def _rows(backend: str) -> dict[tuple[str, str, int], Row]:
             key = (route.operation, route.name, order)
             row = brought.get(key)
             reason = row.reason if row else listed.reason or "this backend does not have it"
-            rows[key] = Row(
+            rows[key] = CapabilityRow(
                 *key,
                 backend=backend,
                 dtypes=row.dtypes if row and not reason else (),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Device(Protocol):
+class MeasuredDevice(Protocol):
     """Where calls run."""
 
     gpu_index: int | None

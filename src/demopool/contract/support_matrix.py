@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import InvalidInput
 from ..problem.vocabulary import BACKENDS, Dtype, State
 from . import capabilities, registry
-from .capabilities import Row
+from .capabilities import CapabilityRow
 
 BEGIN = "<!-- support matrix: made by `make matrix`, do not edit -->"
 END = "<!-- end of the support matrix -->"
@@ -37,7 +37,7 @@ def insert_matrix(text: str, matrix: str) -> str:
     return f"{before}{BEGIN}\n{matrix}\n{END}{after}"
 
 
-def _cell(row: Row, reasons: list[str]) -> str:
+def _cell(row: CapabilityRow, reasons: list[str]) -> str:
     if row.state is State.OK:
         text = " ".join(Dtype(dtype).short for dtype in row.dtypes)
         if not row.not_executed:

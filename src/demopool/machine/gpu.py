@@ -93,7 +93,7 @@ class Watch:
         if now is not None and now["reasons"] is not None:
             self.seen.append(now)
 
-    def trouble(self) -> str:
+    def warning(self) -> str:
         """What disturbed the GPU, in one sentence; empty if nothing did."""
         problems = []
         working = [now["sm_clock_mhz"] for now in self.seen if "idle" not in now["reasons"]]

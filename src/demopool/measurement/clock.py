@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..contract.device import Device
+from ..contract.device import MeasuredDevice
 from ..machine.gpu import Watch
 
 Call = Callable[[], Any]
@@ -35,19 +35,23 @@ class Reading(NamedTuple):
 class Timing:
     """All readings of one call: the first separately, then those after the warm-up.
 
-    ``trouble`` is a sentence about what disturbed them, such as a throttled GPU, or empty.
+    ``warning`` is a sentence about what disturbed them, such as a throttled GPU, or empty.
     """
 
     first: float
     readings: tuple[Reading, ...]
-    trouble: str = ""
+    warning: str = ""
 
 
 class Clock:
     """Times calls on one device."""
 
     def __init__(
-        self, device: Device, *, cold: bool = False, now: Callable[[], float] = time.perf_counter
+        self,
+        device: MeasuredDevice,
+        *,
+        cold: bool = False,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.device = device
         self.cold = cold
@@ -99,7 +103,7 @@ class Clock:
                 len(readings) < at_most and self._now() - began < seconds
             ):
                 readings.append(self.read(call))
-        return Timing(first, tuple(readings), watch.trouble() if watch else "")
+        return Timing(first, tuple(readings), watch.warning() if watch else "")
 
 
 def resolution(now: Callable[[], float] = time.perf_counter) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..contract.device import Device
+from ..contract.device import MeasuredDevice
 from ..machine.gpu import gpus, telemetry
 from ..machine.system import memory_limit
 
@@ -45,7 +45,7 @@ def peak_host_bytes(call: Callable[[], Any]) -> int | None:
     return max(0, peak - before)
 
 
-def peak_device_bytes(call: Callable[[], Any], device: Device) -> int | None:
+def peak_device_bytes(call: Callable[[], Any], device: MeasuredDevice) -> int | None:
     """Peak of the device memory held while ``call`` runs, including its result."""
     gc.collect()
     device.synchronize()

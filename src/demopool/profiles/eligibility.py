@@ -32,21 +32,21 @@ class Ineligible(NamedTuple):
     reason: str
 
 
-class Limits(NamedTuple):
+class CallLimits(NamedTuple):
     """Maximum time and memory of one call; None is no limit."""
 
     seconds: float | None = None
     bytes: float | None = None
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = CallLimits()
 
 
-def limits_here(backend: str, seconds: float | None = None) -> Limits:
+def limits_here(backend: str, seconds: float | None = None) -> CallLimits:
     """Half of the memory that is free where a backend works, and a time."""
     on_gpu = Backend(backend).on_gpu
     free = memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
-    return Limits(seconds, None if free is None else MEMORY_SHARE * free)
+    return CallLimits(seconds, None if free is None else MEMORY_SHARE * free)
 
 
 def predicted_seconds(
@@ -70,7 +70,7 @@ def ineligible(
     subject: Subject,
     candidate: Candidate,
     case: Case,
-    limits: Limits = NO_LIMITS,
+    limits: CallLimits = NO_LIMITS,
     *,
     package: Any = None,
 ) -> Ineligible | None:
@@ -133,7 +133,7 @@ def _refused(package: Any, backend: str, steps: Mapping[str, str], case: Case) -
 
 
 def _too_much(
-    subject: Subject, candidate: Candidate, case: Case, limits: Limits
+    subject: Subject, candidate: Candidate, case: Case, limits: CallLimits
 ) -> Ineligible | None:
     """Memory, or time, by prediction."""
     if limits.bytes is not None:

@@ -24,7 +24,7 @@ from .devices import (
 )
 from .faults import CompileError, Fault, FaultKind, LaunchError, Place, PtxError, UnknownInstruction
 from .memory import Traffic, empty, reserve
-from .module import Module, telling_blocks
+from .module import Module, representative_blocks
 from .mutants import Mutant, coverage, mutants
 
 __all__ = [
@@ -55,6 +55,6 @@ __all__ = [
     "empty",
     "mutants",
     "occupancy",
+    "representative_blocks",
     "reserve",
-    "telling_blocks",
 ]

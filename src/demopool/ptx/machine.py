@@ -81,7 +81,7 @@ class Launch:
     dynamic_shared: int
     counting: bool
     check_races: bool
-    most_steps: int
+    max_steps: int
     counts: Counts = field(default_factory=Counts)
     executed: set[int] = field(default_factory=set)
     steps: int = 0

@@ -79,15 +79,15 @@ class Module:
         *,
         check_races: bool = True,
         counting: bool = True,
-        most_steps: int = STEPS,
-        most_shared: int | None = None,
+        max_steps: int = STEPS,
+        max_shared: int | None = None,
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> Counts:
         """Run a kernel on NumPy arrays, which it changes in place, and count its work.
 
         ``blocks`` are the blocks to run, as (x, y, z) (None: the whole grid); see
-        ``telling_blocks``. ``shared`` is the dynamic shared memory in bytes; a total above 48 kB
-        requires ``most_shared``, as it does with a driver. ``report`` receives the number of
+        ``representative_blocks``. ``shared`` is the dynamic shared memory in bytes; a total above
+        48 kB requires ``max_shared``, as it does with a driver. ``report`` receives the number of
         finished blocks and their total. Raises ``LaunchError`` for a launch that a driver would
         reject and ``Fault`` for an error of the kernel.
         """
@@ -96,7 +96,7 @@ class Module:
         granule = _granule(self.program)
         plan = layout(self.program, function, shared, granule)
         limits = self.limits
-        _check_launch(function, grid, block, plan.shared_bytes, limits, most_shared)
+        _check_launch(function, grid, block, plan.shared_bytes, limits, max_shared)
         chosen = _chosen(grid, blocks)
         arena = Arena(grid[0] * grid[1] * grid[2], check_races)
         data, offsets = self._arguments(function, args, arena, granule)
@@ -121,7 +121,7 @@ class Module:
             dynamic_shared=shared,
             counting=counting,
             check_races=check_races,
-            most_steps=most_steps,
+            max_steps=max_steps,
             executed=self.executed.setdefault(function.name, set()),
         )
         lanes = -(-(block[0] * block[1] * block[2]) // 32) * 32
@@ -168,7 +168,7 @@ class Module:
         return data, offsets
 
 
-def telling_blocks(grid: int | Sequence[int]) -> list[Index]:
+def representative_blocks(grid: int | Sequence[int]) -> list[Index]:
     """Representative blocks of a grid: first, middle and last along every axis."""
     axes = [sorted({0, size // 2, size - 1}) for size in _three(grid, "grid")]
     return [(x, y, z) for z in axes[2] for y in axes[1] for x in axes[0]]
@@ -189,15 +189,15 @@ def _check_launch(
     block: Index,
     shared: int,
     limits: Limits,
-    most_shared: int | None,
+    max_shared: int | None,
 ) -> None:
     threads = block[0] * block[1] * block[2]
-    most = min(1024, function.most_threads)
+    most = min(1024, function.max_threads)
     if threads > most or block[2] > 64:
         raise LaunchError(f"A block {block} has {threads} threads; {most} are allowed (z: 64).")
     if grid[0] >= 2**31 or max(grid[1:]) > 65535:
         raise LaunchError(f"A grid {grid} is too large: x below 2^31, y and z up to 65,535.")
-    allowed = 48 * 1024 if most_shared is None else most_shared
+    allowed = 48 * 1024 if max_shared is None else max_shared
     if allowed > limits.shared_per_block:
         raise LaunchError(
             f"{limits.arch} allows {limits.shared_per_block} bytes of shared memory to a block, "
@@ -206,7 +206,7 @@ def _check_launch(
     if shared > allowed:
         raise LaunchError(
             f"{shared} bytes of shared memory are more than the {allowed} that are allowed"
-            + ("; more than 48 kB requires most_shared." if most_shared is None else ".")
+            + ("; more than 48 kB requires max_shared." if max_shared is None else ".")
         )
 
 

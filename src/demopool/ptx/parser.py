@@ -100,9 +100,9 @@ class _Parser:
         )
         most = re.search(r"\.(?:maxntid|reqntid)\s+([\d,\s]+)", match["directives"])
         if most:
-            function.most_threads = 1
+            function.max_threads = 1
             for size in most[1].split(","):
-                function.most_threads *= int(size)
+                function.max_threads *= int(size)
         self._body(function, end + 1, body_end)
         program.functions[function.name] = function
         return body_end + 1

@@ -75,8 +75,8 @@ class Scheduler:
                 return
             step = steps[at]
             launch.steps += 1
-            if launch.steps > launch.most_steps:
-                what = f"more than {launch.most_steps} steps"
+            if launch.steps > launch.max_steps:
+                what = f"more than {launch.max_steps} steps"
                 raise wave.fault(FaultKind.RUNAWAY, what, step.place, mask)
             launch.executed.add(step.place.line)
             self._check_registers(step, step.deciders, mask)

@@ -125,7 +125,7 @@ class Function:
     local: list[Variable] = field(default_factory=list)
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
-    most_threads: int = 1024
+    max_threads: int = 1024
 
 
 @dataclass

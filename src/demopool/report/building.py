@@ -15,10 +15,10 @@ from ..machine import fingerprint
 from ..profiles import store
 from . import claims, data, figures, page, reasons
 from .claims import Judged
-from .data import Job
+from .data import ReportedRace
 
 NAME = "report.html"
-MOST_REASONED = 4
+MAX_REASONED = 4
 """Maximum number of pairs of threads and dtype whose limits are measured, a second each."""
 
 _UNFINISHED = re.compile(r"\.(report\.html|[A-Za-z0-9-]+\.png)\.[A-Za-z0-9_]{8}")
@@ -68,13 +68,13 @@ def build(folder: Path, paths: tuple[Path, ...] = (), *, limits: bool = True) ->
     return Built([folder / NAME, *written], judged, found.notes)
 
 
-def _limits(jobs: list[Job], key: str) -> dict[tuple[str, int, str], reasons.Limit]:
+def _limits(jobs: list[ReportedRace], key: str) -> dict[tuple[str, int, str], reasons.Limit]:
     """Of this machine only, and what was measured on it."""
     wanted = dict.fromkeys(
         (job.choice.threads, job.choice.case.dtype) for job in jobs if job.fingerprint == key
     )
     found: dict[tuple[str, int, str], reasons.Limit] = {}
-    for threads, dtype in list(wanted)[:MOST_REASONED]:
+    for threads, dtype in list(wanted)[:MAX_REASONED]:
         limit = reasons.limit(threads, dtype)
         if limit is not None:
             found[key, threads, dtype] = limit

@@ -56,7 +56,7 @@ def measure(
     found: list[Sample] = []
     for claim in CLAIMS:
         before = measured.get(claim.key, {}).get((here, threads), [])
-        if not fresh and before and _is_current(before) and claims.judge(claim, before).measured:
+        if not fresh and before and _is_current(before) and claims.verify(claim, before).measured:
             continue
         with Workers(threads) as workers:
             found += race(claim, workers, budget=budget, progress=progress)

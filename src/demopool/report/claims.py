@@ -173,14 +173,14 @@ def judged(found: Iterable[Sample], here: str = "") -> list[Judged]:
             continue
         own = [where for where in of if where[0] == here]
         where = own[-1] if own else list(of)[-1]
-        answer = judge(claim, of[where])
+        answer = verify(claim, of[where])
         foreign = "" if own else f" [on {where[0][:8]}]"
         threads = f"{where[1]} thread{'s' * (where[1] != 1)}"
         answers.append(answer._replace(here=f"{answer.here}; {threads}{foreign}"))
     return answers
 
 
-def judge(claim: Claim, of_session: Sequence[Sample]) -> Judged:
+def verify(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     """By the samples of one session of it."""
     if claim.theirs is None:
         return _alone(claim, of_session)

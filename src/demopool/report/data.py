@@ -67,7 +67,7 @@ class Fact(NamedTuple):
         return str(Candidate(self.backend, self.route))
 
 
-class Job(NamedTuple):
+class ReportedRace(NamedTuple):
     """The newest race of a case on one machine and number of threads, and its answer.
 
     ``load`` is how many cores others used meanwhile; None if it was not written down.
@@ -87,7 +87,7 @@ class Gathered:
     ``begun``: machine, threads and case of whatever has samples, with or without a whole round.
     """
 
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[ReportedRace] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     claimed: list[Sample] = field(default_factory=list)
     begun: set[tuple[str, int, Case]] = field(default_factory=set)
@@ -173,14 +173,14 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
         yield Fact(origin, *names, case, row.measure, float(row.value), low, high)
 
 
-def _jobs(found: Iterable[Sample]) -> Iterator[Job]:
+def _jobs(found: Iterable[Sample]) -> Iterator[ReportedRace]:
     """The newest first."""
     for race in sorted(sessions.rebuilt(found), key=lambda race: race.measured_at, reverse=True):
         origin = Origin(machine_name(race.fingerprint), race.threads, "choose")
-        yield Job(origin, race.fingerprint, race.choice, race.measured_at, race.load)
+        yield ReportedRace(origin, race.fingerprint, race.choice, race.measured_at, race.load)
 
 
-def _of_jobs(jobs: Iterable[Job]) -> Iterator[Fact]:
+def _of_jobs(jobs: Iterable[ReportedRace]) -> Iterator[Fact]:
     for job in jobs:
         for row in job.choice.rows:
             of = (job.origin, row.backend, row.route, job.choice.case)

@@ -25,7 +25,7 @@ from ..problem.vocabulary import DESCRIPTORS, Descriptor
 from ..results import history
 from ..trials.measures import MEASURES
 from . import crossover_map, history_plot, pictures
-from .data import Fact, Gathered, Job, Origin, plain
+from .data import Fact, Gathered, Origin, ReportedRace, plain
 from .pictures import GRID, INK, SOFT
 
 WIDTH, HEIGHT = 3.7, 2.9
@@ -34,7 +34,7 @@ WIDTH, HEIGHT = 3.7, 2.9
 CLIPPED = 6.0
 """The axis ends at this multiple of the best; longer bars are cut there and marked."""
 
-MOST_BARS = 14
+MAX_BARS = 14
 
 PAGE = 4096.0
 """Bytes: less memory than a page is not seen, and 0 has no place on a logarithmic axis."""
@@ -87,10 +87,10 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def of_job(job: Job) -> Iterator[Figure]:
+def of_job(job: ReportedRace) -> Iterator[Figure]:
     """A bar for every candidate of a race, with its interval."""
     timed = [row for row in job.choice.rows if row.median_s is not None]
-    rows = timed[:MOST_BARS]
+    rows = timed[:MAX_BARS]
     if not rows:
         return
     with _quietly():
@@ -199,9 +199,9 @@ def fitted_slope(x: Sequence[float], y: Sequence[float]) -> float | None:
     return float(logs @ np.log(y) / (logs @ logs))
 
 
-def _maps(jobs: Sequence[Job], descriptor: str) -> Iterator[Figure]:
+def _maps(jobs: Sequence[ReportedRace], descriptor: str) -> Iterator[Figure]:
     """Where the winner changes: of every origin and dtype the batch with most cells."""
-    grids: dict[tuple[Origin, str], dict[tuple[Any, ...], list[Job]]] = {}
+    grids: dict[tuple[Origin, str], dict[tuple[Any, ...], list[ReportedRace]]] = {}
     for job in jobs:
         case = job.choice.case
         if case.descriptor == descriptor and job.choice.backend is not None:
@@ -330,7 +330,7 @@ def _or(value: float | None, other: float) -> float:
     return other if value is None else value
 
 
-def _file_name(job: Job) -> str:
+def _file_name(job: ReportedRace) -> str:
     """Has the sizes; the digest distinguishes what they leave out."""
     case, origin = job.choice.case, job.origin
     digest = crc32(repr((job.fingerprint, origin, case)).encode())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .figures import Figure
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """Text; ``order`` is what to sort by, ``kind`` a class of the style sheet."""
 
     text: str
@@ -19,7 +19,7 @@ class Cell(NamedTuple):
 
 def table(
     headings: Sequence[str],
-    rows: Sequence[Sequence[Cell | str]],
+    rows: Sequence[Sequence[TableCell | str]],
     *,
     numbers: Sequence[int] = (),
     sortable: bool = True,
@@ -33,7 +33,7 @@ def table(
     for row in rows:
         cells = []
         for i, (heading, given) in enumerate(zip(headings, row, strict=True)):
-            cell = given if isinstance(given, Cell) else Cell(given)
+            cell = given if isinstance(given, TableCell) else TableCell(given)
             kinds = " ".join(filter(None, ("number" if i in numbers else "", cell.kind)))
             order = "" if cell.order is None else f' data-order="{escape(str(cell.order))}"'
             label = f' data-label="{escape(heading)}"' if heading else ""

@@ -19,9 +19,9 @@ from ..problem.cases import Case
 from ..profiles.store import Decided, Profile
 from ..trials.measures import ONCE
 from .claims import Judged
-from .data import Gathered, Job
+from .data import Gathered, ReportedRace
 from .figures import Figure
-from .html import Cell, bullets, paragraph, picture, table
+from .html import TableCell, bullets, paragraph, picture, table
 from .reasons import Limit
 
 OPEN_JOBS = 24
@@ -48,7 +48,7 @@ def render(
     profile: Profile,
     key: str,
     claims: Sequence[Judged],
-    jobs: Sequence[tuple[Job, str, Sequence[Figure]]],
+    jobs: Sequence[tuple[ReportedRace, str, Sequence[Figure]]],
     figures: Sequence[Figure],
     limits: Sequence[Limit] = (),
 ) -> str:
@@ -161,15 +161,15 @@ def _recommendation(profile: Profile, found: Gathered, key: str) -> Iterable[str
     )
 
 
-def _recommended(job: Job, named: bool) -> list[Cell | str]:
+def _recommended(job: ReportedRace, named: bool) -> list[TableCell | str]:
     choice = job.choice
     own, following = best_and_next(choice)
-    row: list[Cell | str] = [
+    row: list[TableCell | str] = [
         f"{choice.case.descriptor}, {sizes(choice.case)}",
         f"{choice.backend}, {choice.route}" if choice.backend else "-",
         str(choice.state),
-        Cell(time_of(own) if own else "-", own.median_s if own else None),
-        Cell(ratio(following), following.ratio if following else None),
+        TableCell(time_of(own) if own else "-", own.median_s if own else None),
+        TableCell(ratio(following), following.ratio if following else None),
         str(choice.rounds),
         load(job),
         str(choice.threads),
@@ -178,21 +178,21 @@ def _recommended(job: Job, named: bool) -> list[Cell | str]:
     return [*row, job.origin.machine] if named else row
 
 
-def load(job: Job) -> str:
+def load(job: ReportedRace) -> str:
     """What others took of the machine meanwhile, if it was written down."""
     return "not recorded" if job.load is None else f"{job.load:.1f} cores"
 
 
-def _decided(answer: Decided, begun: bool, named: bool) -> list[Cell | str]:
+def _decided(answer: Decided, begun: bool, named: bool) -> list[TableCell | str]:
     """From the profile alone, without an interval: ``begun`` if there are samples of it."""
     why = "no whole round was timed" if begun else "samples are gone"
     times = {(m.backend, m.route): m.seconds for m in answer.candidates}
     own = times.pop((answer.backend, answer.route), None)
-    row: list[Cell | str] = [
+    row: list[TableCell | str] = [
         f"{answer.case.descriptor}, {sizes(answer.case)}",
         f"{answer.backend}, {answer.route}",
         answer.state,
-        Cell(f"{readable(own, 'time')} ({why})", own),
+        TableCell(f"{readable(own, 'time')} ({why})", own),
         *("-", "-", "-"),
         str(answer.threads),
         answer.measured_at[:16].replace("T", " "),
@@ -207,7 +207,7 @@ def _claims(claims: Sequence[Judged]) -> Iterable[str]:
             claim.claim,
             claim.reading,
             claim.here,
-            Cell(words[claim.holds][0], None, words[claim.holds][1]),
+            TableCell(words[claim.holds][0], None, words[claim.holds][1]),
         )
         for claim in claims
     ]
@@ -216,7 +216,7 @@ def _claims(claims: Sequence[Judged]) -> Iterable[str]:
 
 
 def _jobs(
-    jobs: Sequence[tuple[Job, str, Sequence[Figure]]], key: str, limits: Sequence[Limit]
+    jobs: Sequence[tuple[ReportedRace, str, Sequence[Figure]]], key: str, limits: Sequence[Limit]
 ) -> Iterable[str]:
     if not jobs:
         return
@@ -231,20 +231,20 @@ def _jobs(
         yield f'<div class="grid">{"".join(cards[OPEN_JOBS:])}</div></details>'
 
 
-def _card(job: Job, why: str, bars: Sequence[Figure], key: str) -> str:
+def _card(job: ReportedRace, why: str, bars: Sequence[Figure], key: str) -> str:
     choice = job.choice
     foreign = "" if job.fingerprint == key else f", on {job.origin.machine}"
     threads = f"{choice.threads} thread{'s' * (choice.threads > 1)}"
     timed = [row for row in choice.rows if row.median_s is not None]
     measured = [m for m in ONCE.values() if any(getattr(row, m.name) is not None for row in timed)]
-    rows: list[Sequence[Cell | str]] = [
+    rows: list[Sequence[TableCell | str]] = [
         (
             str(row.candidate),
-            Cell(time_of(row), row.median_s),
-            Cell(ratio(row), row.ratio),
+            TableCell(time_of(row), row.median_s),
+            TableCell(ratio(row), row.ratio),
             str(row.rounds),
             *(
-                Cell(readable(getattr(row, m.name), m.quantity), getattr(row, m.name))
+                TableCell(readable(getattr(row, m.name), m.quantity), getattr(row, m.name))
                 for m in measured
             ),
             str(row.verdict or row.state),
@@ -282,12 +282,12 @@ def _measured(found: Gathered) -> Iterable[str]:
     timed = [fact for fact in found.facts if fact.measure == "call_s"]
     if not timed:
         return
-    rows: list[Sequence[Cell | str]] = [
+    rows: list[Sequence[TableCell | str]] = [
         (
             fact.case.descriptor,
             sizes(fact.case),
             fact.candidate,
-            Cell(span(fact.low, fact.value, fact.high), fact.value),
+            TableCell(span(fact.low, fact.value, fact.high), fact.value),
             str(fact.origin),
         )
         for fact in sorted(timed, key=lambda f: (f.case.descriptor, sizes(f.case), f.value))

@@ -36,7 +36,7 @@ class Limit(NamedTuple):
     threads: int
     dtype: str
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: LeastWork) -> float:
         return max(work.flops / self.flops, work.bytes / self.bytes)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Limit(NamedTuple):
         )
 
 
-class Work(NamedTuple):
+class LeastWork(NamedTuple):
     """``is_counted``: nothing in it is a decomposition, whose operations are counted roughly."""
 
     flops: float
@@ -90,13 +90,13 @@ def _quickest(call: Callable[[], Any]) -> float:
             return best
 
 
-def work(candidate: Candidate, case: Case) -> Work:
+def work(candidate: Candidate, case: Case) -> LeastWork:
     """Of one call, by the cost model."""
     steps = Subject("descriptor", case.descriptor).steps(candidate.route).items()
     flops = sum(costs.flops(operation, route, case) for operation, route in steps)
     moved = sum(costs.bytes_moved(operation, route, case) for operation, route in steps)
     kinds = {kind for op, route in steps for kind in costs.work(op, route, case).counts}
-    return Work(flops, moved, kinds.isdisjoint(_ROUGH))
+    return LeastWork(flops, moved, kinds.isdisjoint(_ROUGH))
 
 
 def reason(choice: Choice, at_most: Limit | None) -> str:
@@ -131,11 +131,11 @@ def _two(choice: Choice) -> tuple[Ranked | None, Ranked | None]:
     return best, min(others, key=lambda row: row.ratio or 0.0, default=None)
 
 
-def _work_text(of: Work) -> str:
+def _work_text(of: LeastWork) -> str:
     return f"{of.flops / 1e9:.3g} GFLOP and {readable(of.bytes, 'memory')} moved"
 
 
-def _compared(best: Ranked, following: Ranked, own: Work, theirs: Work) -> str:
+def _compared(best: Ranked, following: Ranked, own: LeastWork, theirs: LeastWork) -> str:
     differences = []
     for word, mine, other in (
         ("arithmetic", own.flops, theirs.flops),

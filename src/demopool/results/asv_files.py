@@ -42,7 +42,7 @@ _BROKEN = (
     *(OverflowError, OSError, RecursionError),
 )
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_MOST_CELLS = 1_000_000
+_MAX_CELLS = 1_000_000
 """Of one benchmark. A few short lists of parameters have a product that fills any memory."""
 _LONGEST_LITERAL = 1_000
 """A parameter with a longer repr stays text."""
@@ -194,7 +194,7 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
     """One row per combination of parameters, in the order of their product."""
     parameters = entry["params"] or []
     count = prod(len(values) for values in parameters)
-    if not 0 < count <= _MOST_CELLS:
+    if not 0 < count <= _MAX_CELLS:
         raise ValueError(f"{name} has {count} combinations of parameters")
     combinations = list(product(*parameters))
     names = _parameter_names(known, len(combinations[0]))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract.device import Device, Host
+from ..contract.device import Host, MeasuredDevice
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.operations import OPERATIONS
@@ -39,7 +39,7 @@ class Job:
     run: Callable[[], Any]
     run_from_host: Callable[[], Array]
     to_numpy: Callable[[Any], Array]
-    device: Device
+    device: MeasuredDevice
 
 
 def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
@@ -154,7 +154,7 @@ def relative_error(result: Array, wanted: Array) -> float:
     return float((deviation / np.abs(wanted).max(axis=images)).max())
 
 
-def _device(ops: Any) -> Device:
+def _device(ops: Any) -> MeasuredDevice:
     """A commit from before implementations could be asked as devices ran on the host only."""
     implementation = ops.implementation
     return implementation if hasattr(implementation, "gpu_index") else Host()

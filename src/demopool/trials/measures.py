@@ -97,7 +97,7 @@ def _with_transfer(trial: Trial) -> Measured:
     clock = Clock(trial.job.device)
     timing = clock.time(trial.job.run_from_host, seconds=trial.seconds, at_most=trial.calls)
     value = median(reading.wall for reading in timing.readings)
-    return Measured(value, warning=timing.trouble)
+    return Measured(value, warning=timing.warning)
 
 
 def _peak_host(trial: Trial) -> Measured:

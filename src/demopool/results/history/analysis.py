@@ -221,7 +221,7 @@ class Thresholds:
     error_ratio: float = ERROR_RATIO
     error: float = ERROR
 
-    def judge(self, one: Series) -> Callable[[float, float], bool]:
+    def counts_in(self, one: Series) -> Callable[[float, float], bool]:
         """Whether the step from a lower to a higher value counts in this series."""
         ratio, change = {
             "time": (self.ratio, self.seconds),
@@ -291,7 +291,7 @@ def steps(one: Series, thresholds: Thresholds | None = None) -> list[Step]:
     A level is compared with the lowest since the last step that counted, not only with the one
     before it: three steps of 6 % are one of 19 %, found at the commit where it went over.
     """
-    counts = (thresholds or Thresholds()).judge(one)
+    counts = (thresholds or Thresholds()).counts_in(one)
     found: list[Step] = []
     base: float | None = None
     for earlier, level in zip((None, *one.levels), one.levels, strict=False):
@@ -406,7 +406,7 @@ def _level_at(one: Series | None, commit: str) -> float | None:
 
 
 def _of_one(one: Series, thresholds: Thresholds, baseline: Series | None) -> list[Regression]:
-    counts = thresholds.judge(one)
+    counts = thresholds.counts_in(one)
     place = {point.commit: number for number, point in enumerate(one.points)}
     found = []
     for step in steps(one, thresholds):

@@ -15,7 +15,7 @@ from .analysis import RATIO, Regression, Series, Step
 
 SHOWN = 20
 """Lines of the table, unless --all is given."""
-MOST_STEPS = 4
+MAX_STEPS = 4
 """In a cell of the table, the newest; the JSON has them all."""
 HASH = 8
 WIDE = 110
@@ -91,7 +91,7 @@ def _table(shown: Sequence[Line], screen: Console) -> Table:
             about = f"{_subject(one)} {one.measure}"
             what = [f"{about}\n  {', '.join([one.name, case, *place])}", "\n".join(ends)]
         reach = 24 if wide else 10
-        table.add_row(*what, ratio, trend(one, plain, reach), "\n".join(steps[-MOST_STEPS:]))
+        table.add_row(*what, ratio, trend(one, plain, reach), "\n".join(steps[-MAX_STEPS:]))
     return table
 
 
