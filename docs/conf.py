@@ -24,7 +24,6 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["_build"]
-nitpick_ignore = []
 
 html_theme = "furo"
 html_title = "demopool"
