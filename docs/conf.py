@@ -23,7 +23,6 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["_build"]
-nitpick_ignore = []
 
 html_theme = "furo"
 html_title = "demopool"

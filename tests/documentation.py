@@ -47,10 +47,10 @@ NOT_EXECUTED = {
 """The beginning of every command that is not run, and why. Targets of make must exist all the same.
 There is no other way for a page to have an example that is not executed."""
 
-SHORT = " --budget 1 --backends numpy:cpu"
+SHORT = " --budget 0.5 --backends numpy:cpu"
 """What the race of an example is run with; a sweep has two cells."""
 RUN_AS = {
-    "make choose": "demopool choose --budget 4",
+    "make choose": "demopool choose --budget 2",
     # From this folder alone, into a folder that the page's processes search for packages.
     "pip install .": f"{sys.executable} -m pip install --quiet --disable-pip-version-check "
     "--no-deps --no-build-isolation --no-index --target site .",

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -30,8 +32,12 @@ from demopool.problem.vocabulary import BACKENDS, State
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
+JSON = DOCS / "reference" / "json.md"
+"""Run by a test of its own, which needs what its commands print."""
 WITH_EXAMPLES = [
-    page for page in PAGES if any(b.language in ("python", "console") for b in blocks(page))
+    page
+    for page in PAGES
+    if page != JSON and any(b.language in ("python", "console") for b in blocks(page))
 ]
 SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
@@ -43,28 +49,44 @@ def _name(page: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Runs a page, once a session: the output of each of its commands."""
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """Runs a page, once a session: the output of each of its commands.
 
-    @cache
-    def run(page: Path) -> dict[str, str]:
-        folder = tmp_path_factory.mktemp(page.stem) / "clone"
-        if any(command.text.startswith("demopool history") for command in console_commands(page)):
-            project = asv_project.measured(tmp_path_factory.getbasetemp() / "toy")
-            shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("env"))
-        else:
-            folder.mkdir()
-        (folder / "tests").symlink_to(ROOT / "tests")
-        (folder / "site").mkdir()  # for what the page installs; only a folder is searched
-        command = [sys.executable, documentation.__file__, page]
-        done = subprocess.run(
-            command, cwd=folder, env=_environment(folder), capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        outputs: dict[str, str] = json.loads((folder / "outputs.json").read_text())
-        return outputs
+    Pages run two at a time: nothing they measure is judged.
+    """
+    alone, temporary = Lock(), tmp_path_factory.getbasetemp()
+    with ThreadPoolExecutor(max_workers=2) as pool:
 
-    return run
+        @cache
+        def start(page: Path) -> Future[dict[str, str]]:
+            folder = tmp_path_factory.mktemp(page.stem) / "clone"
+            return pool.submit(_run, page, folder, temporary / "toy", alone)
+
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            for item in request.session.items:
+                parameters = item.callspec.params if hasattr(item, "callspec") else {}
+                if item.path == Path(__file__) and "page" in parameters:
+                    start(parameters["page"])
+        yield lambda page: start(page).result()
+
+
+def _run(page: Path, folder: Path, toy: Path, alone: Lock) -> dict[str, str]:
+    """In a folder that has what a reader's clone has, as far as examples need it."""
+    if any(command.text.startswith("demopool history") for command in console_commands(page)):
+        with alone:
+            project = asv_project.measured(toy)
+        shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("env"))
+    else:
+        folder.mkdir()
+    (folder / "tests").symlink_to(ROOT / "tests")
+    (folder / "site").mkdir()  # for what the page installs; only a folder is searched
+    command = [sys.executable, documentation.__file__, page]
+    done = subprocess.run(
+        command, cwd=folder, env=_environment(folder), capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    outputs: dict[str, str] = json.loads((folder / "outputs.json").read_text())
+    return outputs
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -156,10 +178,9 @@ def test_every_variable_of_ours_is_listed_and_no_other() -> None:
 
 
 def test_json_keys_are_those_documented(ran: Ran) -> None:
-    page = DOCS / "reference" / "json.md"
-    outputs = ran(page)
+    outputs = ran(JSON)
     envelope: set[str] = set()
-    for section in page.read_text().split("\n## ")[1:]:
+    for section in JSON.read_text().split("\n## ")[1:]:
         (command,) = re.findall(r"^\$ (.+)$", section, re.MULTILINE)
         documented = {key for cells in _rows(section) for key in re.findall("`(.+?)`", cells[0])}
         found = set(_keys(json.loads(outputs[command])))
