@@ -16,18 +16,17 @@ def describe(
     X: ArrayLike,
     descriptor: str,
     *,
-    gamma: float = 0.5,
-    tau: float = 0.5,
-    iterations: int = 10,
     p: float = 0.5,
     order: int = 2,
     hashes: Any = None,
     normalize: str = "signed-sqrt-l2",
+    **weighting: Any,
 ) -> NDArray[Any]:
     """One vector per image, ``(..., n, d) -> (..., D)`` (Section 4.1).
 
     ``sum``, ``democratic`` and ``power`` give the d x d matrix row by row (D = d^2), or the pooled
     vector for ``order=1`` (D = d); their ``sketched-`` variants require ``hashes`` and give D = k.
+    ``weighting`` is given to ``weights``: gamma, tau and iterations, for the democratic ones.
     """
     X = np.asarray(X, dtype=np.float64)
     if descriptor.removeprefix("sketched-") not in ("sum", "democratic", "power"):
@@ -38,7 +37,7 @@ def describe(
     method = descriptor.removeprefix("sketched-")
     a = None
     if method == "democratic":
-        a = weights(X, gamma=gamma, tau=tau, iterations=iterations, order=order)
+        a = weights(X, order=order, **weighting)
     if sketched:
         v = power_sketch(X, hashes, p=p) if method == "power" else pool_sketch(X, hashes, a)
     else:
