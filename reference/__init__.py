@@ -14,12 +14,12 @@ Input of any real dtype is converted to float64. Feature norms between 1e-70 and
 kernel, which grows with their fourth power, within the range of float64.
 """
 
-from demopool.reference.democratic import kernel, weights
-from demopool.reference.descriptors import describe
-from demopool.reference.pooling import normalize, pool
-from demopool.reference.powers import matrix_power, power
-from demopool.reference.sketching import count_sketch, pool_sketch, power_sketch, sketch
-from demopool.reference.spectra import Bounds, bounds, contributions, spectrum
+from .democratic import kernel, weights
+from .descriptors import describe
+from .pooling import normalize, pool
+from .powers import matrix_power, power
+from .sketching import count_sketch, pool_sketch, power_sketch, sketch
+from .spectra import Bounds, bounds, contributions, spectrum
 
 __all__ = [
     "Bounds",

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from demopool.reference.democratic import weights
-from demopool.reference.pooling import normalize as normalize_descriptor
-from demopool.reference.pooling import pool
-from demopool.reference.powers import power
-from demopool.reference.sketching import pool_sketch, power_sketch
+from .democratic import weights
+from .pooling import normalize as normalize_descriptor
+from .pooling import pool
+from .powers import power
+from .sketching import pool_sketch, power_sketch
 
 
 def describe(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from demopool.reference.powers import right_singular_vectors
+from .powers import right_singular_vectors
 
 
 def count_sketch(X: ArrayLike, h: ArrayLike, s: ArrayLike, k: int) -> NDArray[Any]:

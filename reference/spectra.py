@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from demopool.reference.pooling import pool
-from demopool.reference.powers import power, right_singular_vectors
+from .pooling import pool
+from .powers import power, right_singular_vectors
 
 
 def contributions(

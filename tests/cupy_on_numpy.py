@@ -243,7 +243,7 @@ def syrk(
     assert lower
     assert a.flags.c_contiguous
     assert out.flags.c_contiguous
-    emulated.Emulator().lower_product(
+    emulated.CupyEmulator().lower_product(
         a.view(np.ndarray), out.view(np.ndarray), transposed=trans == "T"
     )
     return out

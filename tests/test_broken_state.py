@@ -134,7 +134,7 @@ def test_no_profile_breaks_describe_explain_or_the_next_answer(
             assert path.read_bytes() == damaged
             return
         assert told == ""
-        assert store.here().of(job) is not None
+        assert store.here().record(job) is not None
         assert len(store.here().decided) >= len(before)
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_profile_is_set_aside_with_one_sentence(text: str) -> None:
     store.forget()
     assert store.here() == store.Profile()  # and nothing is said again
     assert store.remember(choice(CASE, TIMES, "numba:cpu/dense")) == ""
-    assert store.here().of(CASE) is not None
+    assert store.here().record(CASE) is not None
 
 
 def test_one_bad_answer_does_not_cost_the_others() -> None:

@@ -184,6 +184,7 @@ def test_the_judge_does_not_come_from_the_commit(monkeypatch: pytest.MonkeyPatch
     sketched.setup("baseline/plain", "n49-d64")
     assert sketched.job.run().shape == (1, 8192)
     assert suite._expected.__globals__["hashing"].__name__ == f"{NAME}.problem.hashing"
+    assert suite.reference.weights.__module__ == f"{NAME}.reference.democratic"
 
 
 def test_a_baseline_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

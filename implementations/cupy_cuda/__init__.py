@@ -77,10 +77,10 @@ def _recognise(array: Any) -> str | None:
 
 def _load(device: str) -> Implementation:
     if device == "ptx":
-        from demopool.implementations.cupy_cuda.emulated import CupyPtxImplementation
+        from .emulated import CupyPtxImplementation
 
         return CupyPtxImplementation()
-    from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
+    from .implementation import CupyCudaImplementation
 
     return CupyCudaImplementation()
 

@@ -10,12 +10,13 @@ from array_api_compat import numpy as numpy_namespace
 
 from demopool import ptx
 from demopool.contract import Hashes, Kernel
-from demopool.implementations.cupy_cuda import pool, power, signatures, sketch, weights
-from demopool.implementations.cupy_cuda.launch import Array, Launch, Launcher
-from demopool.implementations.cupy_cuda.prepared import PreparedHashes, prepare
 from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import work_table
+
+from . import pool, power, signatures, sketch, weights
+from .launch import Array, Launch, Launcher
+from .prepared import PreparedHashes, prepare
 
 
 class CupyEmulator(Launcher):

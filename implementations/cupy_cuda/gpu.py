@@ -16,9 +16,10 @@ from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
-from demopool.implementations.cupy_cuda import signatures
-from demopool.implementations.cupy_cuda.launch import Array, Launch, Launcher
 from demopool.implementations.shared.grids import SHARED_BYTES
+
+from . import signatures
+from .launch import Array, Launch, Launcher
 
 GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 """Set to 0, every kernel is launched on its own."""

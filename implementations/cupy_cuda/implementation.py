@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
-from demopool.implementations.cupy_cuda import pool, power, sketch, weights
-from demopool.implementations.cupy_cuda.gpu import Gpu, cupy, gpu
-from demopool.implementations.cupy_cuda.launch import Array
-from demopool.implementations.cupy_cuda.prepared import PreparedHashes, prepare
 from demopool.implementations.shared import images
 from demopool.implementations.shared.table import work_table
+
+from . import pool, power, sketch, weights
+from .gpu import Gpu, cupy, gpu
+from .launch import Array
+from .prepared import PreparedHashes, prepare
 
 
 def _as_cupy(array: Any) -> Array:

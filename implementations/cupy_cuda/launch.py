@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from demopool.implementations.cupy_cuda import signatures
 from demopool.implementations.shared.grids import Shape
+
+from . import signatures
 
 Array = Any
 Launch = tuple[str, Shape, tuple[Any, ...]]

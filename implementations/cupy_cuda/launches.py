@@ -9,9 +9,10 @@ from __future__ import annotations
 from fractions import Fraction
 from math import prod
 
-from demopool.implementations.cupy_cuda.launch import Array, Launch, i32, itemsize, number, u32, u64
-from demopool.implementations.cupy_cuda.prepared import CountSketch, PreparedHashes
 from demopool.implementations.shared import grids, scaling
+
+from .launch import Array, Launch, i32, itemsize, number, u32, u64
+from .prepared import CountSketch, PreparedHashes
 
 SQUARE, RECTIFY, KEEP = 0, 1, 2
 """What becomes of a product, as the source has it."""

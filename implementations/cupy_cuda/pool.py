@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from demopool.implementations.cupy_cuda import launches
-from demopool.implementations.cupy_cuda.launch import Array, Launcher, itemsize
 from demopool.implementations.shared import grids
+
+from . import launches
+from .launch import Array, Launcher, itemsize
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from demopool.implementations.cupy_cuda import pool, sketch
-from demopool.implementations.cupy_cuda.launch import Array, Launcher
-from demopool.implementations.cupy_cuda.prepared import PreparedHashes
 from demopool.implementations.shared import accuracy, roots
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
+
+from . import pool, sketch
+from .launch import Array, Launcher
+from .prepared import PreparedHashes
 
 # Up to here a whole batch is given to the solvers for many small matrices.
 _SMALL = 32

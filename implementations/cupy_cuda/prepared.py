@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demopool.contract import Hashes
-from demopool.implementations.cupy_cuda.launch import Array, Launcher
+
+from .launch import Array, Launcher
 
 
 class CountSketch(NamedTuple):

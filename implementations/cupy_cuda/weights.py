@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from demopool.implementations.cupy_cuda import launches, pool
-from demopool.implementations.cupy_cuda.launch import Array, Launcher, itemsize
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
+
+from . import launches, pool
+from .launch import Array, Launcher, itemsize
 
 
 def dense(

@@ -33,7 +33,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from demopool.implementations.numba_cpu.implementation import NumbaImplementation
+    from .implementation import NumbaImplementation
 
     return NumbaImplementation()
 

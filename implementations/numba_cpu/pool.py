@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from demopool.implementations.numba_cpu import products
-from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
+
+from . import products
+from .compiled import kernel, spread, threads
 
 # Size of a group of images that are copied together if they are not row-major, or half precision.
 _GROUP_BYTES = 32 * 2**20

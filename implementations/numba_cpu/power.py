@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from demopool.implementations.numba_cpu import products, sketch
 from demopool.implementations.shared import powers
+
+from . import products, sketch
 
 OF_FEATURES, OF_MATRICES, SKETCHED = powers.kernels(
     mirror=products.mirror,

@@ -12,9 +12,10 @@ from math import frexp, ldexp
 
 import numpy as np
 
-from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
+
+from .compiled import kernel, spread, threads
 
 # Rows of X per band of the triangle: they stay in the second-level cache.
 BAND = 48

@@ -9,10 +9,11 @@ import numpy as np
 from scipy import fft
 
 from demopool.contract import Hashes
-from demopool.implementations.numba_cpu import products
-from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
+
+from . import products
+from .compiled import kernel, spread, threads
 
 # Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20

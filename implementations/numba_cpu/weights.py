@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from demopool.implementations.numba_cpu import products
-from demopool.implementations.numba_cpu.compiled import kernel, spread, threads
 from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
+
+from . import products
+from .compiled import kernel, spread, threads
 
 # Maximum memory for the kernels of a group of images (but at least one image per thread): they are
 # still in the last-level cache when the next pass reads them.

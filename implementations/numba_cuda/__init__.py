@@ -63,10 +63,10 @@ def _recognise(array: Any) -> str | None:
 
 def _load(device: str) -> Implementation:
     if device == "ptx":
-        from demopool.implementations.numba_cuda.emulated import NumbaPtxImplementation
+        from .emulated import NumbaPtxImplementation
 
         return NumbaPtxImplementation()
-    from demopool.implementations.numba_cuda.implementation import NumbaCudaImplementation
+    from .implementation import NumbaCudaImplementation
 
     return NumbaCudaImplementation()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from demopool.implementations.numba_cuda import launches
-from demopool.implementations.numba_cuda.launch import Array, Launcher
+from . import launches
+from .launch import Array, Launcher
 
 
 def zeros(on: Launcher, shape: tuple[int, ...], dtype: Any) -> Array:

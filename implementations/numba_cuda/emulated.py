@@ -11,11 +11,12 @@ import numpy as np
 
 from demopool import ptx
 from demopool.contract import Hashes, Kernel
-from demopool.implementations.numba_cuda.launch import Array, Launch, Launcher
-from demopool.implementations.numba_cuda.prepared import PreparedHashes, prepare
-from demopool.implementations.numba_cuda.works import WORKS
 from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
+
+from .launch import Array, Launch, Launcher
+from .prepared import PreparedHashes, prepare
+from .works import WORKS
 
 
 class NumbaEmulator(Launcher):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from demopool.implementations.numba_cuda.launch import Array, Launch, Launcher
+from .launch import Array, Launch, Launcher
 
 
 def numba_cuda() -> Any:

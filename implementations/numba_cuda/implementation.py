@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
-from demopool.implementations.numba_cuda import arrays
-from demopool.implementations.numba_cuda.gpu import Gpu, numba_cuda
-from demopool.implementations.numba_cuda.launch import Array, Launcher
-from demopool.implementations.numba_cuda.prepared import PreparedHashes, prepare
-from demopool.implementations.numba_cuda.works import WORKS
 from demopool.implementations.shared import images
+
+from . import arrays
+from .gpu import Gpu, numba_cuda
+from .launch import Array, Launcher
+from .prepared import PreparedHashes, prepare
+from .works import WORKS
 
 
 def _place(array: Any) -> tuple[Launcher, Array]:

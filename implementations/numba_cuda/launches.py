@@ -11,11 +11,12 @@ from math import prod
 
 import numpy as np
 
-from demopool.implementations.numba_cuda import kernels
-from demopool.implementations.numba_cuda.launch import Array, Launch, flat
-from demopool.implementations.numba_cuda.prepared import PreparedHashes
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.grids import Shape
+
+from . import kernels
+from .launch import Array, Launch, flat
+from .prepared import PreparedHashes
 
 SQUARE, RECTIFY = kernels.SQUARE, kernels.RECTIFY
 i32 = np.int32

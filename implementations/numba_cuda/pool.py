@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from demopool.implementations.numba_cuda import arrays, launches
-from demopool.implementations.numba_cuda.launch import Array, Launcher
 from demopool.implementations.shared import grids
+
+from . import arrays, launches
+from .launch import Array, Launcher
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:

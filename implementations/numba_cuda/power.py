@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from demopool.implementations.numba_cuda import arrays, launches, pool
-from demopool.implementations.numba_cuda.launch import Array, Launcher
 from demopool.implementations.shared import roots
+
+from . import arrays, launches, pool
+from .launch import Array, Launcher
 
 
 def polar(on: Launcher, A: Array) -> Array:

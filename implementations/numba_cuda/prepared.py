@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from demopool.contract import Hashes
-from demopool.implementations.numba_cuda.launch import Array
+
+from .launch import Array
 
 
 class PreparedHashes(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from demopool.implementations.numba_cuda import arrays, launches, pool
-from demopool.implementations.numba_cuda.launch import Array, Launcher
-from demopool.implementations.numba_cuda.prepared import PreparedHashes
+from . import arrays, launches, pool
+from .launch import Array, Launcher
+from .prepared import PreparedHashes
 
 
 def pool_moment(on: Launcher, X: Array, prepared: PreparedHashes, a: Array | None) -> Array:

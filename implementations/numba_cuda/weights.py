@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from demopool.implementations.numba_cuda import arrays, launches
-from demopool.implementations.numba_cuda.launch import Array, Launcher
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
+
+from . import arrays, launches
+from .launch import Array, Launcher
 
 
 def dense(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from demopool.implementations.numba_cuda import pool, power, sketch, weights
-from demopool.implementations.numba_cuda.launch import Array, Launcher
-from demopool.implementations.numba_cuda.prepared import PreparedHashes
 from demopool.implementations.shared import images
+
+from . import pool, power, sketch, weights
+from .launch import Array, Launcher
+from .prepared import PreparedHashes
 
 
 def _root(route: str) -> dict[tuple[str, str], images.Work]:

@@ -36,7 +36,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
+    from .implementation import NumpyImplementation
 
     return NumpyImplementation()
 

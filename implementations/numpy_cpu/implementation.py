@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from demopool.contract import Hashes, Kernel
-from demopool.implementations.numpy_cpu import pool, power, sketch, weights
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import kernel_table
+
+from . import pool, power, sketch, weights
 
 
 class NumpyImplementation(HostImplementation):

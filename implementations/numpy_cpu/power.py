@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from demopool.implementations.numpy_cpu import sketch
 from demopool.implementations.shared import blas, powers
+
+from . import sketch
 
 OF_FEATURES, OF_MATRICES, SKETCHED = powers.kernels(
     mirror=blas.mirror,

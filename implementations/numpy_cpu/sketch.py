@@ -10,9 +10,10 @@ import numpy as np
 from scipy import fft
 
 from demopool.contract import Hashes, usable_cores
-from demopool.implementations.numpy_cpu.pool import weighted_outer
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
+
+from .pool import weighted_outer
 
 # Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20

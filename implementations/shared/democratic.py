@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from demopool.implementations.shared import blas, scaling
-from demopool.implementations.shared.blas import Array
-from demopool.implementations.shared.cancellation import doubt_limit
+from . import blas, scaling
+from .blas import Array
+from .cancellation import doubt_limit
 
 # Size of a block of rows where K is not built: few calls, and a block is still in the cache when it
 # is multiplied and reduced.

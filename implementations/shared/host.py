@@ -8,7 +8,8 @@ import numpy as np
 
 from demopool.contract import ArrayFacts, Implementation
 from demopool.errors import InvalidInput
-from demopool.implementations.shared.blas import Array
+
+from .blas import Array
 
 
 class HostImplementation(Implementation):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from demopool.implementations.shared import blas
-from demopool.implementations.shared.blas import Array
+from . import blas
+from .blas import Array
 
 # Maximum memory for parts of the d x d matrix; a matrix that fits is computed whole, by the
 # symmetric product.

@@ -19,9 +19,10 @@ from scipy import linalg
 
 from demopool.contract import signatures
 from demopool.errors import Unsupported
-from demopool.implementations.shared import accuracy, blas, roots, scaling
-from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
-from demopool.implementations.shared.blas import Array
+
+from . import accuracy, blas, roots, scaling
+from .accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
+from .blas import Array
 
 Root = Callable[[Array], Array]
 

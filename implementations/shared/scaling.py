@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from demopool.implementations.shared import blas
-from demopool.implementations.shared.blas import Array
+from . import blas
+from .blas import Array
 
 # If the largest squared norm is in this range, it can be squared again and summed in float32.
 _SAFE_LOW, _SAFE_HIGH = 2.0**-8, 2.0**40

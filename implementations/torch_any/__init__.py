@@ -52,7 +52,7 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from demopool.implementations.torch_any.implementation import TorchImplementation
+    from .implementation import TorchImplementation
 
     return TorchImplementation(device)
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from demopool.errors import Unsupported
 from demopool.implementations.shared import scaling
-from demopool.implementations.torch_any import sinkhorn, sketching, spectra, tensors
-from demopool.implementations.torch_any.sketching import PreparedHashes
+
+from . import sinkhorn, sketching, spectra, tensors
+from .sketching import PreparedHashes
 
 
 class _DifferentiableOnce(torch.autograd.Function):

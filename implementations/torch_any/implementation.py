@@ -13,8 +13,9 @@ from torch import Tensor
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
 from demopool.implementations.shared.table import kernel_table
-from demopool.implementations.torch_any import pool, power, sketch, tensors, weights
-from demopool.implementations.torch_any.sketching import PreparedHashes
+
+from . import pool, power, sketch, tensors, weights
+from .sketching import PreparedHashes
 
 KERNELS: dict[tuple[str, str], Kernel] = {
     key: tensors.in_full_precision(kernel)

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from demopool.implementations.shared.cancellation import doubt_limit
-from demopool.implementations.torch_any import tensors
+
+from . import tensors
 
 # Maximum memory for dot products of doubtful rows with all rows.
 _PRODUCT_BYTES = 2**26

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from demopool.implementations.torch_any import tensors
-from demopool.implementations.torch_any.autograd import Normalize, Pool
+from . import tensors
+from .autograd import Normalize, Pool
 
 
 def direct(X: Tensor, a: Tensor | None, *, order: int) -> Tensor:

@@ -14,9 +14,10 @@ from array_api_compat import torch as xp
 from torch import Tensor
 
 from demopool.implementations.shared import roots
-from demopool.implementations.torch_any import spectra, tensors
-from demopool.implementations.torch_any.autograd import MatrixPower, Pool, Power, SketchMatrices
-from demopool.implementations.torch_any.sketching import PreparedHashes
+
+from . import spectra, tensors
+from .autograd import MatrixPower, Pool, Power, SketchMatrices
+from .sketching import PreparedHashes
 
 
 def _inverse(M: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from demopool.implementations.torch_any import tensors
-from demopool.implementations.torch_any.moments import Doubtful, MatrixFree, Pair
+from . import tensors
+from .moments import Doubtful, MatrixFree, Pair
 
 IMPLICIT_STEPS = {torch.float32: 20, torch.float64: 40}
 

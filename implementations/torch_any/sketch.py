@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from demopool.implementations.torch_any import sketching, tensors
-from demopool.implementations.torch_any.autograd import PoolSketch
-from demopool.implementations.torch_any.sketching import PreparedHashes
+from . import sketching, tensors
+from .autograd import PoolSketch
+from .sketching import PreparedHashes
 
 
 def sketch_fft(X: Tensor, hashes: PreparedHashes) -> Tensor:

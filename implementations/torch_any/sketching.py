@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from demopool.contract import Hashes
-from demopool.implementations.torch_any import tensors
+
+from . import tensors
 
 # Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20

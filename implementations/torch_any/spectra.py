@@ -19,7 +19,8 @@ from torch import Tensor
 from demopool.errors import Unsupported
 from demopool.implementations.shared import accuracy
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, Solver
-from demopool.implementations.torch_any import tensors
+
+from . import tensors
 
 
 class Decomposition(NamedTuple):

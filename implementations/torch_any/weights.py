@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from demopool.implementations.torch_any import tensors
-from demopool.implementations.torch_any.autograd import Sinkhorn
+from . import tensors
+from .autograd import Sinkhorn
 
 
 def dense(X: Tensor, *, gamma: float, tau: float, iterations: int, order: int) -> Tensor:

@@ -204,7 +204,7 @@ ARCHITECTURES = [arch for arch in ptx.ARCHITECTURES if arch != ARCH]
 def test_other_architectures_give_the_same(
     b: Backend, ops: dp.Operations, arch: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(b.emulated, "EMULATOR", b.emulated.Emulator(arch))
+    monkeypatch.setattr(b.emulated, "EMULATOR", type(b.emulated.EMULATOR)(arch))
     X, h = _features(2, 70, 9, dtype=dtype), dp.hashes(9, k=16)
     _close(ops.weights(X, route="dense", iterations=3), reference.weights(X, iterations=3))
     _close(ops.weights(X, route="matrix-free"), reference.weights(X))

@@ -1,23 +1,23 @@
 """The kernels, for Numba's CUDA target: float32 or float64 by the arrays they are given."""
 
-from demopool.implementations.numba_cuda.kernels.magnitudes import copied, fill, largest, scaled
-from demopool.implementations.numba_cuda.kernels.pool import (
+from .magnitudes import copied, fill, largest, scaled
+from .pool import (
     normalized,
     normalized_at_once,
     outer,
     power_sums,
     weighted_sum,
 )
-from demopool.implementations.numba_cuda.kernels.roots import (
+from .roots import (
     bounds,
     finish,
     moments,
     product,
     start,
 )
-from demopool.implementations.numba_cuda.kernels.sketch import scatter, scatter_far
-from demopool.implementations.numba_cuda.kernels.tiles import STEP, triangle_row
-from demopool.implementations.numba_cuda.kernels.weights import (
+from .sketch import scatter, scatter_far
+from .tiles import STEP, triangle_row
+from .weights import (
     RECTIFY,
     SQUARE,
     exact_rows,

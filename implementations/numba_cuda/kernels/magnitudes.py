@@ -7,14 +7,15 @@ from typing import Any
 
 from numba import cuda, uint32, uint64
 
-from demopool.implementations.numba_cuda.kernels.tiles import (
+from demopool.implementations.shared.grids import BLOCK
+
+from .tiles import (
     largest_of_warp,
     place,
     position,
     quotient,
     remainder,
 )
-from demopool.implementations.shared.grids import BLOCK
 
 
 def fill(out: Any, value: Any) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 from numba import cuda, uint32
 
-from demopool.implementations.numba_cuda.kernels.tiles import (
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
+
+from .tiles import (
     HALF,
     PADDED,
     STEP,
@@ -22,7 +24,6 @@ from demopool.implementations.numba_cuda.kernels.tiles import (
     sum_of_warp,
     triangle_row,
 )
-from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 
 
 def outer(X: Any, a: Any, A: Any, tiles: Any) -> None:

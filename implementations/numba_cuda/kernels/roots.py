@@ -7,7 +7,9 @@ from typing import Any
 
 from numba import cuda, uint32
 
-from demopool.implementations.numba_cuda.kernels.tiles import (
+from demopool.implementations.shared.grids import BLOCK, TILE
+
+from .tiles import (
     PADDED,
     STEP,
     multiply_tiles,
@@ -16,7 +18,6 @@ from demopool.implementations.numba_cuda.kernels.tiles import (
     remainder,
     sum_of_warp,
 )
-from demopool.implementations.shared.grids import BLOCK, TILE
 
 
 def product(P: Any, Q: Any, D: Any, C: Any, tiles: Any, of: tuple[Any, Any, Any]) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from numba import cuda, uint32
 
-from demopool.implementations.numba_cuda.kernels.tiles import quotient, remainder
 from demopool.implementations.shared.grids import BLOCK
+
+from .tiles import quotient, remainder
 
 
 def scatter(M: Any, h1: Any, h2: Any, s1: Any, s2: Any, out: Any, blocks: Any) -> None:

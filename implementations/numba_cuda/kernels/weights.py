@@ -7,7 +7,9 @@ from typing import Any
 
 from numba import cuda, int32, uint32, uint64
 
-from demopool.implementations.numba_cuda.kernels.tiles import (
+from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
+
+from .tiles import (
     HALF,
     PADDED,
     WIDE,
@@ -22,7 +24,6 @@ from demopool.implementations.numba_cuda.kernels.tiles import (
     sum_of_warp,
     triangle_row,
 )
-from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 
 SQUARE, RECTIFY = 0, 1
 
