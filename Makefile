@@ -14,7 +14,7 @@ export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba
 .PHONY: architecture help choose check bench browser report test test-all lint unit suite ratios matrix docs install clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 choose: install  ## find the fastest implementation on this machine, and explain why
 	@$(BIN)/python -m demopool choose

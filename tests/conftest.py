@@ -106,7 +106,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def empty_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing was measured on this machine, and every warning of a file is given again."""
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(file_format, "_told", set())
+    monkeypatch.setattr(file_format, "_warned", set())
 
 
 @pytest.fixture

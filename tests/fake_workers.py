@@ -10,7 +10,7 @@ from demopool.measurement.worker import Answer
 from demopool.problem.vocabulary import State
 from demopool.trials import requests
 from demopool.trials.judgement import Judgement
-from demopool.trials.measures import Measured
+from demopool.trials.measures import MeasuredValue
 
 Told = float | Answer | Callable[[int], float | Answer]
 _pids = count(1)
@@ -119,4 +119,4 @@ class FakeWorkers:
             )
         if function is requests.run_first_call:
             return Answer(State.OK, seconds), max(seconds, 0.0)
-        return Answer(State.OK, Measured(1e6)), max(seconds, 0.0)
+        return Answer(State.OK, MeasuredValue(1e6)), max(seconds, 0.0)

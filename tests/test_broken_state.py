@@ -50,7 +50,7 @@ NONSENSE = (
 @pytest.fixture(autouse=True)
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(file_format, "_told", set())
+    monkeypatch.setattr(file_format, "_warned", set())
     monkeypatch.setattr(samples, "_warned", set())
 
 

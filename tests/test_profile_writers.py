@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from races import HERE, choice, without_time
 
 import demopool as dp
+from demopool.commands.profile import profile_command
 from demopool.common import files
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
@@ -176,3 +178,20 @@ def test_the_command_says_what_it_cannot_do(plain_environment: dict[str, str]) -
     help_ = _run("--help", env=plain_environment).stdout
     assert max(map(len, help_.splitlines())) <= 80
     assert "--reset" in help_
+
+
+def test_times_of_changed_code_are_counted_and_kept_beside(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after an update of demopool: nothing is used silently, and nothing is lost."""
+    case = Case(batch=1, n=4, d=8)
+    times, best = {"numpy:cpu/dense": 1e-4}, "numpy:cpu/dense"
+    changed = {"numpy:cpu": "0" * 16}  # the key of code that is not this
+    assert store.remember(choice(case, times, best, codes=changed)) == ""
+    stored = store.path_here().read_bytes()
+    assert (store.outdated(), store.here().decided) == (1, ())
+    assert profile_command.main([], standalone_mode=False) in (0, None)
+    assert "1 job was measured with code that has changed since" in capsys.readouterr().out
+    assert store.remember(choice(replace(case, n=5), times, best)) == ""
+    assert store.path_here().with_name(store.path_here().name + ".before").read_bytes() == stored
+    assert store.outdated() == 0

@@ -1,4 +1,4 @@
-"""Who runs the kernels, and makes arrays: a GPU (``gpu.py``) or, from the real PTX, the CPU
+"""The launcher: makes arrays and runs kernels, on a GPU (``gpu.py``) or from their PTX on the CPU
 (``emulated.py``)."""
 
 from __future__ import annotations

@@ -90,6 +90,8 @@ def test_too_little_shared_memory_is_named(backend: str, name: str) -> None:
 def test_an_iteration_that_writes_into_its_own_weights_is_named(
     backend: str, name: str, given: int
 ) -> None:
+    if backend not in BACKENDS:
+        pytest.skip(f"{backend}: its GPU code cannot be compiled here")
     b = BACKENDS[backend]
     kernel, shape, args = counted.launch(b, name, UNEVEN)
     same = (*args[: given + 1], args[given], *args[given + 2 :])

@@ -70,12 +70,16 @@ def test_every_launch_is_within_the_limits_of_every_device(count: int, n: int, d
 
 
 @pytest.mark.parametrize(
-    ("arch", "n"), [("sm_75", 126), ("sm_80", 202), ("sm_90", 239), ("sm_120", 157), ("", 109)]
+    ("arch", "n", "size"),
+    [
+        *(("sm_75", 126, 4), ("sm_80", 202, 4), ("sm_90", 239, 4), ("sm_120", 157, 4)),
+        *(("", 109, 4), ("", 76, 8)),
+    ],
 )
-def test_how_large_an_image_one_block_can_hold(arch: str, n: int) -> None:
+def test_how_large_an_image_one_block_can_hold(arch: str, n: int, size: int) -> None:
     """Numba never asks for more than a block gets without asking."""
     most = ptx.LIMITS[arch].shared_per_block if arch else grids.SHARED_BYTES
-    assert grids.small_image_bytes(n, 4) <= most < grids.small_image_bytes(n + 1, 4)
+    assert grids.small_image_bytes(n, size) <= most < grids.small_image_bytes(n + 1, size)
 
 
 # Up to n = 65,536 the first and the last tile of every row; between them roots only grow.

@@ -42,6 +42,8 @@ def test_nearly_all_mutants_are_caught(backend: str, share: float) -> None:
     looked at, 806 of 850 of cupy:cuda were caught, 94.8 %; of the 44 others 19 are inside of CUDA's
     own pow.
     """
+    if backend not in BACKENDS:
+        pytest.skip(f"{backend}: its GPU code cannot be compiled here")
     left = sum(len(why) for lines in SURVIVORS[backend].values() for why in lines.values())
     kernels = [kernel for name, kernel in EVERY_KERNEL if name == backend]
     assert left <= (1 - share) * MUTANTS * len(kernels)

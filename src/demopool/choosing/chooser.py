@@ -56,7 +56,7 @@ def choose(
     backends     only these; a name that cannot be used here is an error
     budget       seconds for everything but the set-up of libraries
     max_memory   maximum predicted bytes of a call; never more than half of what is free
-    threads      of every library; the usable cores by default
+    threads      of every library; by default OMP_NUM_THREADS if set, else all usable cores
     fresh        measure again what is stored
     save         store the samples for the next time, and the answer for ``auto``
     progress     called with the seconds spent and what is being done

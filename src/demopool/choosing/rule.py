@@ -229,10 +229,10 @@ def confirming_rounds(rounds: Sequence[Round]) -> int:
 def consistent(
     rounds: Iterable[Round], field: Collection[Name], calls: int, *, bounded: bool = False
 ) -> list[Round]:
-    """The first rounds in which everybody took part who was then still in the race.
+    """The leading rounds that include every candidate still in the race at that point.
 
-    A race can be killed in the middle of a round; and when somebody fails, another whom it had
-    thrown out may come back into the race, but not into the rounds since.
+    A race can be killed in the middle of a round. When a candidate fails, one that it had beaten
+    may return to the race, but it is missing from the rounds in between.
     """
     found: list[Round] = []
     for candidate in rounds:

@@ -40,7 +40,7 @@ _WORDS: dict[Callable[..., Any], str] = {
     requests.run_first_call: "its first call",
     requests.run_judgement: "its check against the reference",
     requests.run_turn: "its turn in the race",
-    requests.run_measure: "measuring its {measure}",
+    requests.run_measure: "the measurement of its {measure}",
 }
 
 

@@ -80,7 +80,7 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
 
 
 def _runners(case: Case, of_session: Sequence[Sample]) -> Iterator[Runner]:
-    """Everybody in a session: those who raced, who failed, and who was left out."""
+    """Every candidate of a session: raced, failed or left out."""
     subject = Subject("descriptor", case.descriptor)
     newest = {name_of(s): s for s in of_session}
     for name, last in newest.items():

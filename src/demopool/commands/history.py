@@ -86,8 +86,8 @@ def history(
     A step that stands out little from the noise is seen a commit or two later, and two or three
     commits show only large ones. A baseline's code never changes: its steps are the machine's.
 
-    Exit codes: 0 fine; 1 with --fail-on-regression if a regression is open or something that had
-    a value failed at the newest commit; 2 bad use, or no results to read.
+    Exit codes: 0 success; 1 with --fail-on-regression if a regression is open or something that had
+    a value failed at the newest commit; 2 invalid usage, or no results to read.
     """
     check_writable(png)
     choices = {"machine": machines, "case": cases, "measure": measures, "subject": subjects}

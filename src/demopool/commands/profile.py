@@ -42,8 +42,9 @@ def profile_command(reset: bool, export: Path | None, as_json: bool) -> int:
     demopool profile --export learnt.json    keep a copy
     demopool profile --reset                 forget it: auto starts anew
 
-    A change of hardware, libraries or code is seen: another profile is used then. Samples are not
-    touched by --reset: the next `demopool choose` goes on from them, unless it is given --fresh.
+    Another profile is used after a change of hardware or libraries, and times of a backend whose
+    code has changed are not used. --reset leaves the samples alone: the next `demopool choose`
+    goes on from them, unless it is given --fresh.
     """
     check_writable(export)
     path = store.path_here()
@@ -66,8 +67,16 @@ def profile_command(reset: bool, export: Path | None, as_json: bool) -> int:
         screen.print(f"Forgotten: {cases}.", soft_wrap=True)
     if export is not None or reset:
         return 0
-    if not known.decided:
+    if outdated := store.outdated():
+        jobs = "1 job was" if outdated == 1 else f"{outdated} jobs were"
+        screen.print(
+            f"{jobs} measured with code that has changed since, and is not used: "
+            "`demopool choose` measures again.",
+            soft_wrap=True,
+        )
+    if not known.decided and not outdated:
         screen.print("Nothing was measured here yet: `demopool choose` does that.", soft_wrap=True)
+    if not known.decided:
         return 0
     screen.print(_table(known))
     screen.print(f"{cases} in {path}", soft_wrap=True)

@@ -47,7 +47,11 @@ _ARGUMENT = re.compile(r"(?P<type>[iuf]\d+)(?:\[(?P<shape>[\d,\s]+)\])?(?:=(?P<v
     "--kernel", metavar="NAME", help="Run this kernel; requires --grid, --block and --arg."
 )
 @click.option("--grid", metavar="X[,Y[,Z]]", help="Number of blocks.")
-@click.option("--block", metavar="X[,Y[,Z]]", help="Threads per block.  [default: 256]")
+@click.option(
+    "--block",
+    metavar="X[,Y[,Z]]",
+    help="Threads per block; required with --kernel.  [default for occupancy: 256]",
+)
 @click.option(
     "--arg",
     "args",

@@ -1,6 +1,6 @@
 """The capability table: the one place that says which backend has which route for which dtype.
 
-Tests, benchmarks, the command line and the README's support matrix all read it, and nothing else
+Tests, benchmarks, the command line and the support matrix all read it, and nothing else
 decides what is skipped. It is made of the routes (:mod:`demopool.problem.routes`) and the rows that
 each backend's specification brings, ours and the plug-ins'.
 """

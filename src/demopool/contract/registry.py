@@ -66,7 +66,7 @@ def probe(backend: str) -> Probe:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # a plug-in's sys.exit too
-        return Probe(State.ERROR, reason=f"its probe raised {_told(problem)}")
+        return Probe(State.ERROR, reason=f"its probe raised {_described(problem)}")
 
 
 def available() -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def implementation(backend: str) -> Implementation:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        raise BackendUnavailable(backend, f"loading it raised {_told(problem)}") from problem
+        raise BackendUnavailable(backend, f"loading it raised {_described(problem)}") from problem
     finally:
         under_way.discard(backend)
     return _loaded.setdefault(backend, made)
@@ -163,7 +163,7 @@ _printing_to_stderr = _Redirected()
 """While code of a plug-in may run, whose words must not get into our output."""
 
 
-def _told(problem: BaseException) -> str:
+def _described(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
@@ -208,5 +208,5 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
     except TypeError as problem:
         reason = str(problem)
     except BaseException as problem:
-        reason = _told(problem)
+        reason = _described(problem)
     return {f"{point.name}:unknown": Entry(None, f"its plug-in failed: {reason}", State.ERROR)}

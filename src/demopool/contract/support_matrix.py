@@ -1,4 +1,4 @@
-"""The support matrix of the README, made from the capability table."""
+"""The support matrix of the documentation, made from the capability table."""
 
 from __future__ import annotations
 

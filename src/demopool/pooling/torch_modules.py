@@ -85,8 +85,8 @@ class _Pooling(nn.Module):
         result = result.squeeze(0) if single else result
         return result if self.dtype is None else result.to(self.dtype)
 
-    def pool(self, X: Tensor, route: str) -> Tensor:
-        """The descriptor by a route of it, before it is normalised."""
+    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
+        """The descriptor before it is normalised, by a route or else the module's own."""
         raise NotImplementedError
 
     def _route(self, X: Tensor) -> str:
@@ -145,8 +145,8 @@ class SecondOrderPool(_Pooling):
     ) -> None:
         super().__init__(normalize, dtype, layout)
 
-    def pool(self, X: Tensor, route: str) -> Tensor:
-        pooled: Tensor = KERNELS["pool", route](X, None, order=2)
+    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
+        pooled: Tensor = KERNELS["pool", route or self._route(X)](X, None, order=2)
         return pooled
 
     def _route(self, X: Tensor) -> str:
@@ -220,7 +220,7 @@ class GammaDemocraticPool(_Democratic):
     ) -> None:
         super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
 
-    def pool(self, X: Tensor, route: str) -> Tensor:
+    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X, route), order=2)
         return pooled
 
@@ -266,8 +266,8 @@ class SketchedDemocraticPool(_Democratic):
         for name in ("h1", "h2", "s1", "s2"):
             self.register_buffer(name, torch.from_numpy(getattr(made, name).copy()))
 
-    def pool(self, X: Tensor, route: str) -> Tensor:
-        weighting, _, sketching = route.partition("+")
+    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
+        weighting, _, sketching = (route or self._route(X)).partition("+")
         prepared = PreparedHashes(self.h1, self.h2, self.s1, self.s2, self.k)
         a = self.weights(X, weighting)
         pooled: Tensor = KERNELS["pool_sketch", sketching](X, prepared, a)
@@ -334,8 +334,8 @@ class MatrixPowerPool(_Pooling):
             raise InvalidInput(f"route {route} computes p = 0.5 only; got p = {p}.")
         self.route = route
 
-    def pool(self, X: Tensor, route: str) -> Tensor:
-        powers: Tensor = KERNELS["power", route](X, p=self.p)
+    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
+        powers: Tensor = KERNELS["power", route or self._route(X)](X, p=self.p)
         return powers
 
     def _route(self, X: Tensor) -> str:

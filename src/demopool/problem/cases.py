@@ -37,7 +37,7 @@ class Case:
             object.__setattr__(self, field.name, value)
 
     def parameters_of(self, *operations: Operation) -> dict[str, Any]:
-        """Those that a case has; how the last step normalises is not among them."""
+        """Those parameters of the operations that a case has; it has none of ``normalize``."""
         names = dict.fromkeys(name for operation in operations for name in operation.parameters)
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 

@@ -2,7 +2,8 @@
 
 Each has a signature that a type checker sees, which its kernels have in every backend: arrays by
 position, parameters by name. ``a`` is ``(..., n)``, or None for weights of 1; ``hashes`` is what
-the backend's ``prepare`` returned. :data:`OPERATIONS` reads the rest of the package these facts.
+the backend's ``prepare`` returned. The rest of the package reads these facts from
+:data:`OPERATIONS`.
 """
 
 from __future__ import annotations

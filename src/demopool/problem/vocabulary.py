@@ -160,7 +160,7 @@ class Dtype(_Word):
 
     @property
     def in_numpy(self) -> bool:
-        """Arrays of others travel as float32 that holds their values."""
+        """Whether NumPy has it; arrays of other dtypes are passed as float32 of equal values."""
         return _DTYPES[self].significand == 0
 
     @property

@@ -39,7 +39,7 @@ from ..problem.parameters import validated
 from ..problem.vocabulary import Backend, Descriptor, State, Verdict
 from . import forks, store
 from .eligibility import Ineligible, limits_here, too_large
-from .options import DEFAULT, Option, Question, options_for
+from .options import DEFAULT, AutoQuestion, Option, options_for
 from .records import Decided
 
 ALWAYS_FITS = 2**25
@@ -109,8 +109,8 @@ def pick(
     subject: Subject | None = None,
     among: tuple[str, ...] | None = None,
 ) -> Candidate:
-    """Backend and route for a case; see :class:`Question`. Asking again costs next to nothing."""
-    question = Question(case, home, backend, route, subject or _descriptor(case), among)
+    """Backend and route for a case; see :class:`AutoQuestion`. Asking again is cheap."""
+    question = AutoQuestion(case, home, backend, route, subject or _descriptor(case), among)
     found = _decide(_survey(question, *_world()), _room)
     taken = Candidate(found.backend, found.route)
     if found.warning:
@@ -165,7 +165,7 @@ def explain(
     routes.demand(case.descriptor, route)
     if backend != "auto":
         registry.demand(backend)
-    question = Question(case, DEFAULT, backend, route, _descriptor(case))
+    question = AutoQuestion(case, DEFAULT, backend, route, _descriptor(case))
     return _decide(_survey(question, *_world()), _room)
 
 
@@ -183,7 +183,7 @@ def _world() -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _survey(
-    question: Question, version: Any, threads: int, before_fork: frozenset[str] | None
+    question: AutoQuestion, version: Any, threads: int, before_fork: frozenset[str] | None
 ) -> _Survey:
     case, profile = question.case, store.here()
     known = profile.record(case, threads)

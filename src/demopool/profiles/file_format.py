@@ -37,7 +37,7 @@ _LARGEST_FILE = 64 * 2**20
 _SECONDS = (1e-9, 1e9)
 """A call that is over in less than a nanosecond was not timed, nor one of thirty years."""
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class Newer(InvalidInput):
@@ -52,10 +52,10 @@ def read(path: Path, *, is_locked: bool = False) -> Profile:
         text = _text_of(path)
         found, left_out = ({}, 0) if text is None else _profile(text, path.stem)
     except Newer as problem:
-        _tell(f"The profile {path.name} is not used: {problem}")
+        _warn_once(f"The profile {path.name} is not used: {problem}")
         return Profile()
     except OSError as problem:
-        _tell(f"The profile {path.name} is not used: {problem.strerror}.")
+        _warn_once(f"The profile {path.name} is not used: {problem.strerror}.")
         return Profile()
     except UNREADABLE as problem:
         aside(text, Profile(), f"it cannot be used ({_short(problem)})")
@@ -123,12 +123,12 @@ def _set_aside(path: Path, text: str | None, good: Profile, why: str, *, is_lock
                     write(path, good)
     except (OSError, *UNREADABLE):
         where = "It is passed over."
-    _tell(f"The profile {path.name} is damaged: {why}. {where}")
+    _warn_once(f"The profile {path.name} is damaged: {why}. {where}")
 
 
-def _tell(sentence: str) -> None:
-    if sentence not in _told:
-        _told.add(sentence)
+def _warn_once(sentence: str) -> None:
+    if sentence not in _warned:
+        _warned.add(sentence)
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 

@@ -18,7 +18,7 @@ from .records import Decided, Profile
 DEFAULT = "numpy:cpu"
 
 
-class Question(NamedTuple):
+class AutoQuestion(NamedTuple):
     """What ``auto`` is asked.
 
     home             the backend that the array belongs to
@@ -66,7 +66,9 @@ class Option:
         return f"{self.backend} by {self.route}"
 
 
-def options_for(question: Question, profile: Profile, known: Decided | None) -> tuple[Option, ...]:
+def options_for(
+    question: AutoQuestion, profile: Profile, known: Decided | None
+) -> tuple[Option, ...]:
     """Every candidate that the question allows; ``known`` is the record of this very case."""
     return tuple(
         _option(question, Candidate(backend, route), profile, known)
@@ -76,7 +78,7 @@ def options_for(question: Question, profile: Profile, known: Decided | None) -> 
     )
 
 
-def _backends(question: Question, profile: Profile) -> tuple[str, ...]:
+def _backends(question: AutoQuestion, profile: Profile) -> tuple[str, ...]:
     """The one that was named; else home, and for NumPy arrays those measured and not wrong."""
     if question.backend != "auto":
         return (question.backend,)
@@ -87,7 +89,7 @@ def _backends(question: Question, profile: Profile) -> tuple[str, ...]:
     return tuple(dict.fromkeys((question.home, *measured)))
 
 
-def _is_asked_for(question: Question, route: str) -> bool:
+def _is_asked_for(question: AutoQuestion, route: str) -> bool:
     if question.among is not None and route not in question.among:
         return False
     descriptor = question.case.descriptor
@@ -96,7 +98,7 @@ def _is_asked_for(question: Question, route: str) -> bool:
 
 
 def _option(
-    question: Question, candidate: Candidate, profile: Profile, known: Decided | None
+    question: AutoQuestion, candidate: Candidate, profile: Profile, known: Decided | None
 ) -> Option:
     reason = _reason_against(question, candidate)
     if reason:
@@ -115,7 +117,7 @@ def _option(
     )
 
 
-def _reason_against(question: Question, candidate: Candidate) -> str:
+def _reason_against(question: AutoQuestion, candidate: Candidate) -> str:
     """Why ``auto`` cannot take a candidate in this process; empty if it can."""
     for operation, name in question.subject.steps(candidate.route).items():
         route = find(operation, name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common import places
-from ..common.files import locked
+from ..common.files import locked, write_bytes
 from ..errors import InvalidInput
 from ..machine import fingerprint, system
 from ..measurement.code_identity import code_key
@@ -69,7 +69,10 @@ def remember(choice: Choice) -> str:
     try:
         with locked(path):
             file_format.check_replaceable(path)
-            before = _still_true(file_format.read(path, is_locked=True).decided)
+            stored = file_format.read(path, is_locked=True).decided
+            before = _still_true(stored)
+            if len(before) < len(stored):
+                write_bytes(path.with_name(path.name + ".before"), path.read_bytes())
             decided = _with(before, found)
             file_format.write(path, Profile(decided, fit(decided, choice.threads)))
     except OSError as problem:
@@ -78,6 +81,11 @@ def remember(choice: Choice) -> str:
         return f"the profile could not be saved, so auto does not know of it: {problem}"
     forget()
     return ""
+
+
+def outdated() -> int:
+    """How many cases of this machine's profile were measured with code that has changed since."""
+    return len(file_format.read(path_here()).decided) - len(here().decided)
 
 
 def reset() -> int:
@@ -267,6 +275,7 @@ __all__ = [
     "fit",
     "forget",
     "here",
+    "outdated",
     "path_here",
     "remember",
     "reset",

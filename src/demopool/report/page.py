@@ -31,7 +31,7 @@ HOW = (
     "Times are of whole calls, from features to the normalised descriptor, checks included, after "
     "a warm-up. Those of choose are the median over rounds of the lowest call in a round, with the "
     "95 % interval that order statistics give a median; a ratio is taken round by round, because "
-    "whatever slows the machine slows all who take turns in that round. Those of asv are its "
+    "whatever slows the machine slows all candidates of that round. Those of asv are its "
     "median. Memory is the peak above what was held before the call, in a run of its own. The "
     "error is against the float64 reference. Each backend runs in a process of its own."
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -219,11 +220,9 @@ def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, 
 
 def _default_folders() -> list[Path]:
     found = [samples.folder()]
-    try:
+    with suppress(FileNotFoundError):  # the current folder was deleted
         here = Path.cwd()
         found.append(asv_files.project_folder(here) or here / samples.OLD_FOLDER)
-    except FileNotFoundError:  # the current folder was deleted
-        pass
     return [folder for folder in found if folder.is_dir()]
 
 

@@ -37,7 +37,7 @@ class Where(StrEnum):
     DEVICES = "devices"
 
 
-class Measured(NamedTuple):
+class MeasuredValue(NamedTuple):
     """A value, or the ``reason`` why there is none; ``warning`` says what disturbed it."""
 
     value: float | None
@@ -80,7 +80,7 @@ class Measure:
     quantity: str
     heading: str = ""
     meaning: str = ""
-    of_job: Callable[[Trial], Measured] | None = None
+    of_job: Callable[[Trial], MeasuredValue] | None = None
     where: Where = Where.EVERYWHERE
     rank: int = 10
 
@@ -89,31 +89,31 @@ class Measure:
         return UNITS.get(self.quantity)
 
 
-def _first_call(trial: Trial) -> Measured:
-    return Measured(Clock(trial.job.device).read(trial.job.run).wall)
+def _first_call(trial: Trial) -> MeasuredValue:
+    return MeasuredValue(Clock(trial.job.device).read(trial.job.run).wall)
 
 
-def _with_transfer(trial: Trial) -> Measured:
+def _with_transfer(trial: Trial) -> MeasuredValue:
     clock = Clock(trial.job.device)
     timing = clock.time(trial.job.run_from_host, seconds=trial.seconds, at_most=trial.calls)
     value = median(reading.wall for reading in timing.readings)
-    return Measured(value, warning=timing.warning)
+    return MeasuredValue(value, warning=timing.warning)
 
 
-def _peak_host(trial: Trial) -> Measured:
+def _peak_host(trial: Trial) -> MeasuredValue:
     trial.warm_up()
-    return Measured(memory.peak_host_bytes(trial.job.run), "this system does not report it")
+    return MeasuredValue(memory.peak_host_bytes(trial.job.run), "this system does not report it")
 
 
-def _peak_device(trial: Trial) -> Measured:
+def _peak_device(trial: Trial) -> MeasuredValue:
     trial.warm_up()
     peak = memory.peak_device_bytes(trial.job.run, trial.job.device)
-    return Measured(peak, "it has no device memory, its device is the host")
+    return MeasuredValue(peak, "it has no device memory, its device is the host")
 
 
-def _error(trial: Trial) -> Measured:
+def _error(trial: Trial) -> MeasuredValue:
     result = np.asarray(trial.job.to_numpy(trial.job.run()))
-    return Measured(jobs.relative_error(result, trial.expected()))
+    return MeasuredValue(jobs.relative_error(result, trial.expected()))
 
 
 MEASURES = {

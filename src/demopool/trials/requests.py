@@ -24,7 +24,7 @@ from ..profiles.eligibility import Ineligible, ineligible, limits_here, predicte
 from . import jobs, measures
 from .jobs import Job
 from .judgement import Judgement, judge
-from .measures import Measured, Trial
+from .measures import MeasuredValue, Trial
 from .samples import Sample
 
 TIMEOUT = 60.0
@@ -185,7 +185,7 @@ def run_judgement(
 
 def run_measure(
     subject: Subject, candidate: Candidate, case: Case, *, measure: str, warm: bool = False
-) -> Measured:
+) -> MeasuredValue:
     """A measure of the table; ``warm`` says that the job has made a call in this process."""
     of_job = measures.ONCE[measure].of_job
     assert of_job is not None
