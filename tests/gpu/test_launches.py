@@ -17,7 +17,7 @@ from demopool import ptx
 from demopool.implementations.shared import grids
 
 from . import counted
-from .backends import BACKENDS
+from .backends import ARCH, BACKENDS
 
 FLOATS = (np.float32, np.float64)
 needs_numba = pytest.mark.skipif("numba" not in BACKENDS, reason="numba:ptx is not usable here")
@@ -150,8 +150,9 @@ def test_kernels_spill_nothing_and_float32_is_not_worked_on_in_double(
             (needs,) = ptx.assemble(module).values()
             assert needs.spilled_bytes == needs.stack_bytes == 0
             assert needs.registers * int(np.prod(shape.threads)) <= 65536
-            most = ptx.LIMITS[arch].shared_per_block if b.max_shared else grids.SHARED_BYTES
-            assert needs.shared_bytes + shape.shared <= max(most, grids.SHARED_BYTES)
+            if arch == ARCH:  # on others the library chooses by what their blocks can have
+                most = b.max_shared or grids.SHARED_BYTES
+                assert needs.shared_bytes + shape.shared <= max(most, grids.SHARED_BYTES)
             assert needs.shared_bytes <= grids.SHARED_BYTES
             if dtype is np.float32:
                 code = [ins for f in module.program.functions.values() for ins in f.code]

@@ -35,6 +35,8 @@ class Case:
         for field in fields(self):
             value = validated(**{field.name: getattr(self, field.name)})
             object.__setattr__(self, field.name, value)
+        if self.dtype is None:  # which ``describe`` takes for that of the features
+            raise InvalidInput("dtype of a case must be a name such as float32; got None.")
 
     def parameters_of(self, *operations: Operation) -> dict[str, Any]:
         """Those parameters of the operations that a case has; it has none of ``normalize``."""

@@ -7,9 +7,7 @@ PNG has its own.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from math import log
 from typing import Any, NamedTuple
@@ -57,14 +55,14 @@ class Figure(NamedTuple):
     legend: tuple[tuple[pictures.Look, str], ...] = ()
 
     def svg(self) -> str:
-        with _quietly():
+        with pictures.drawing():
             return pictures.svg(self.made, self.title)
 
     def png(self) -> bytes:
         """With the title and the legend that the page has as text."""
         from matplotlib.lines import Line2D
 
-        with _quietly():
+        with pictures.drawing():
             if not self.made.get_suptitle():
                 self.made.suptitle(self.title, fontsize=9)
             if self.legend and not self.made.legends:
@@ -79,21 +77,13 @@ class Figure(NamedTuple):
             return pictures.png(self.made)
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """A letter that the font does not have is a box, not a warning."""
-    with pictures.page_colours(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        yield
-
-
 def of_job(job: ReportedRace) -> Iterator[Figure]:
     """A bar for every candidate of a race, with its interval."""
     timed = [row for row in job.choice.rows if row.median_s is not None]
     rows = timed[:MAX_BARS]
     if not rows:
         return
-    with _quietly():
+    with pictures.drawing():
         scale, unit = _unit(min(row.median_s or 1.0 for row in rows))
         figure, axes = _panel(0.75 + 0.24 * len(rows))
         values = [(row.median_s or 0.0) * scale for row in rows]
@@ -154,7 +144,7 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
         if len(_at(widest, over)) < _FEWEST:
             continue
         scale = _scale(measure)
-        with _quietly():
+        with pictures.drawing():
             figure, axes = _panel()
             legend = []
             for candidate in sorted({f.candidate for f in widest}):
@@ -213,7 +203,7 @@ def _maps(jobs: Sequence[ReportedRace], descriptor: str) -> Iterator[Figure]:
         ns, ds = {cell.n for cell in cells}, {cell.d for cell in cells}
         if len(ns) < 2 or len(ds) < 2:
             continue
-        with _quietly():
+        with pictures.drawing():
             figure = crossover_map.draw(cells, "", size=(WIDTH, 1.0 + 0.5 * len(ns)))
         names = sorted({cell.name for cell in cells})
         looks = [pictures.look(name)._replace(marker="s", stroke="") for name in names]
@@ -248,7 +238,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
             chosen[origin] = (case, complete)
     scale, unit = _scale(measure), _LABELS.get(measure) or MEASURES[measure].unit
     for origin, (case, complete) in chosen.items():
-        with _quietly():
+        with pictures.drawing():
             figure, axes = _panel()
             legend = []
             for name, both in sorted(complete.items()):
@@ -293,7 +283,7 @@ def _history(found: Gathered) -> Iterator[Figure]:
         lines = [one for one in history.series(frame) if one.quantity == "time"]
         steps = {one: history.steps(one) for one in lines}
         order = history.commits(frame)
-        with _quietly():
+        with pictures.drawing():
             drawn = list(
                 history_plot.panels(lines, order, steps, most=_HISTORY_PANELS, width=WIDTH)
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -110,21 +111,26 @@ def _places() -> dict[str, int]:
 
 
 @contextmanager
-def page_colours() -> Iterator[None]:
-    """While drawing: text that stays text in SVG, in colours that a page can replace."""
+def drawing() -> Iterator[None]:
+    """While drawing: text that stays text in SVG, in colours that a page can replace.
+
+    Names from files of results may have letters that the font lacks, which are boxes then, or be
+    longer than the picture: neither is worth a warning.
+    """
     import matplotlib
 
-    with matplotlib.rc_context(
-        {
-            "svg.fonttype": "none",
-            "text.color": INK,
-            "axes.labelcolor": INK,
-            "axes.edgecolor": SOFT,
-            "xtick.color": INK,
-            "ytick.color": INK,
-            "grid.color": GRID,
-        }
-    ):
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": SOFT,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "grid.color": GRID,
+    }
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        for message in ("Glyph .* missing from", "constrained_layout not applied"):
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
         yield
 
 
@@ -132,7 +138,7 @@ def png(figure: Any) -> bytes:
     """A Matplotlib figure as the content of a PNG file."""
     _without_formulas(figure)
     buffer = io.BytesIO()
-    with page_colours():
+    with drawing():
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
@@ -141,7 +147,7 @@ def svg(figure: Any, title: str) -> str:
     """As an element of an HTML page whose colours it takes: ``color``, ``--line``, ``--soft``."""
     _without_formulas(figure)
     buffer = io.StringIO()
-    with page_colours():
+    with drawing():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = _METADATA.sub("", _PREAMBLE.sub("", buffer.getvalue()))
     for fixed, variable in _VARIABLES.items():

@@ -164,13 +164,12 @@ def _parsed(line: str) -> Sample | None:
         raise TypeError("reason is not a text")
     for name in ("backend", "route", "measure"):
         _demand_name(getattr(found, name))
-    for name in filter(None, (found.session, found.fingerprint, found.code)):
-        _demand_name(name)
+    for name in (found.session, found.fingerprint, found.code):
+        if name != "":
+            _demand_name(name)
     moment = datetime.fromisoformat(found.measured_at)
     if not 1970 < moment.year < 2262:  # what fits nanoseconds since 1970
         raise ValueError("not a date of a measurement")
-    if not isinstance(found.case.dtype, str):
-        raise TypeError("dtype is not a name")
     for name, least in (("round", 0), ("threads", 1)):
         number = getattr(found, name)
         if isinstance(number, bool) or not isinstance(number, int) or not least <= number < 2**31:
