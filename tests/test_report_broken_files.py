@@ -126,7 +126,7 @@ def broken_samples(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=cases(5_000, 60), suppress_health_check=UNHURRIED)
+@settings(max_examples=cases(1_500, 60), suppress_health_check=UNHURRIED)
 @given(broken_samples())
 def test_broken_samples_end_in_a_page(text: str) -> None:
     with somewhere() as folder:
