@@ -201,7 +201,7 @@ def broken_asv(draw: st.DrawFn) -> list[Any]:
     return files
 
 
-@settings(max_examples=cases(2_000, 12), suppress_health_check=UNHURRIED)
+@settings(max_examples=cases(400, 12), suppress_health_check=UNHURRIED)
 @given(broken_asv())
 def test_broken_results_of_asv_end_in_a_page_or_a_sentence(files: list[Any]) -> None:
     with somewhere() as folder:
