@@ -26,7 +26,7 @@ from demopool.problem.cases import Case
 from demopool.problem.vocabulary import DESCRIPTORS, State, Verdict
 from demopool.profiles import auto, costs, store
 from demopool.profiles.eligibility import CallLimits, predicted_bytes
-from demopool.profiles.options import Question
+from demopool.profiles.options import AutoQuestion
 
 BACKENDS = tuple(
     name for name in ("numpy:cpu", "numba:cpu", "torch:cpu") if name in registry.available()
@@ -186,7 +186,7 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
 
 
 def _check(case: Case, home: str, books: Books, room: float) -> None:
-    question = Question(case, home, "auto", "auto", Subject("descriptor", case.descriptor))
+    question = AutoQuestion(case, home, "auto", "auto", Subject("descriptor", case.descriptor))
     survey = auto._survey(question, *auto._world())
     found = auto._decide(survey, auto._room)
     taken = auto.pick(case, home=home)
