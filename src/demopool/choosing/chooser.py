@@ -2,7 +2,7 @@
 
 Candidates are what the capability table and the registry have for the case. Only conforming
 candidates that fit the budget compete (``qualifying.py``): they race (``racing.py``) until the rule
-(``rule.py``) has an answer or the budget is spent; ``answers.py`` puts it into words. Samples
+(``rule.py``) has an answer or the budget is spent; ``sentences.py`` puts it into words. Samples
 are on disk the moment they are measured, and used again while neither the machine, nor its
 software, nor the candidate's code has changed (``stored.py``): an answer that they hold already is
 given without starting a process.
