@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from demopool import results
 from demopool.commands import main
+from demopool.common import places
 from demopool.errors import DemopoolError
 from demopool.results import history
 from demopool.results.history import Point, Regression, Series, analysis, repository
+from demopool.trials import samples
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")
@@ -251,6 +253,19 @@ def test_no_results_is_a_sentence_and_bad_use(
         assert "`asv run`, or `make bench` in a clone" in " ".join(err.split())
     code, _, err = run(tmp_path / "nowhere")
     assert (code, "no such file or folder" in err) == (2, True)
+
+
+def test_files_of_samples_are_not_even_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    broken = samples.folder() / "broken.jsonl"
+    broken.parent.mkdir()
+    broken.write_text("nonsense\n")
+    assert _payload(run("--json")[1])["unreadable"] == []
+    code, out, err = run(broken)
+    assert (code, out) == (2, "")
+    assert "There are no asv results in" in err
 
 
 def test_the_picture_is_a_png_written_whole(run: Run, tmp_path: Path) -> None:

@@ -72,13 +72,15 @@ PathLike = str | os.PathLike[str]
 Known = Callable[[Path], Mapping[str, Any] | None]
 
 
-def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
+def read(
+    paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bool = True
+) -> Any:
     """All results as a ``pandas.DataFrame``: a row per measured cell of a file, or per sample.
 
     ``paths``: one or many of a project's folder (with asv.conf.json), a results folder, a
     machine's folder, a result file, a file of samples. Without any: the results of the nearest
     asv.conf.json from the current folder upwards, and the samples that ``choose`` and
-    ``report --claims`` have stored.
+    ``report --claims`` have stored. ``with_samples=False`` reads asv's result files only.
 
     ================  ==============================================================================
     source            ``asv`` or ``samples``
@@ -125,8 +127,11 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
     unreadable: list[str] = []
     known = cache(asv_files.known_benchmarks)
     for file, by_name in _files(paths):
+        is_samples = file.suffix == ".jsonl"
+        if is_samples and not with_samples:
+            continue
         try:
-            if file.suffix == ".jsonl":
+            if is_samples:
                 found, left_out = _read_samples(file, by_name, unreadable), 0
             else:
                 found, left_out = _read_asv(file, known)
