@@ -6,6 +6,7 @@ from typing import Any
 
 from demopool.choosing.choice import Choice, Ranked
 from demopool.machine.system import usual_threads
+from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State, Verdict
 from demopool.profiles import store
@@ -23,9 +24,8 @@ def choice(
     """The answer of a race: times by name of the candidate, the winner, and rows without a time."""
     rows = []
     for name, seconds in times.items():
-        backend, _, route = name.partition("/")
         verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
-        rows.append(Ranked(backend, route, State.OK, verdict, median_s=seconds))
+        rows.append(Ranked(*Candidate.parse(name), State.OK, verdict, median_s=seconds))
     backend, _, route = best.partition("/")
     fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
     fields = {
@@ -38,7 +38,9 @@ def choice(
     return Choice(case=case, backend=backend or None, route=route or None, sentence="", **fields)
 
 
-def without_time(name: str, state: State, reason: str, at_least_s: float | None = None) -> Ranked:
-    """A candidate that was wrong, crashed, or ran out of time or memory."""
-    backend, _, route = name.partition("/")
-    return Ranked(backend, route, state, reason=reason, at_least_s=at_least_s)
+def without_time(
+    name: str, state: State, reason: str, at_least_s: float | None = None, *, untried: bool = False
+) -> Ranked:
+    """A candidate that was wrong, crashed, ran out of time or memory, or was left out."""
+    candidate = Candidate.parse(name)
+    return Ranked(*candidate, state, reason=reason, at_least_s=at_least_s, untried=untried)

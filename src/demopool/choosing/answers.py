@@ -85,7 +85,7 @@ def answer(
 
 def _row(runner: Runner, race: Result) -> Ranked:
     standing, state, undecided = race.standing, race.state, runner in race.undecided
-    row = Ranked(*runner.candidate, runner.state, None, runner.reason)
+    row = Ranked(*runner.candidate, runner.state, None, runner.reason, untried=runner.untried)
     row = replace(row, **_known(runner))
     name, lead = runner.name, standing.lead or runner.name
     if runner.state is State.TIMEOUT or runner.aside:

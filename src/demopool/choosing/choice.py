@@ -22,6 +22,7 @@ class Ranked:
                               in, and its interval. It decides the verdict; it is not the ratio of
                               the medians, which may be of different rounds
     at_least_s                a call was given up after this time
+    untried                   it never ran: left out by plan or prediction, or no process started
     """
 
     backend: str
@@ -42,6 +43,7 @@ class Ranked:
     peak_device_bytes: float | None = None
     error: float | None = None
     at_least_s: float | None = None
+    untried: bool = False
 
     @property
     def candidate(self) -> Candidate:
@@ -86,7 +88,10 @@ class Choice:
                 "route": self.route,
                 "sentence": self.sentence,
             },
-            "candidates": [asdict(row) for row in self.rows],
+            "candidates": [
+                {name: value for name, value in asdict(row).items() if name != "untried"}
+                for row in self.rows
+            ],
             "threads": self.threads,
             "seconds": self.seconds,
             "setup_s": self.setup_s,

@@ -51,7 +51,7 @@ def runners(
             limits = CallLimits(None, min(memory_bytes, limits.bytes or memory_bytes))
         refusal = ineligible(subject, candidate, case, limits)
         if refusal:
-            runner.fail(*refusal)
+            runner.fail(*refusal, untried=True)
         found.append(runner)
     return sorted(found, key=lambda runner: runner.predicted)
 
@@ -71,6 +71,7 @@ def qualify(race: Race) -> None:
                     State.TIMEOUT,
                     f"left out: about {readable(needed, 'time')} to check and time it would not "
                     f"fit the budget of {readable(race.budget.seconds, 'time')}",
+                    untried=True,
                 )
             continue
         if not runner.is_right:

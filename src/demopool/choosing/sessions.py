@@ -95,7 +95,8 @@ def _runners(case: Case, of_session: Sequence[Sample]) -> Iterator[Runner]:
         if last.measure == "needs_s":
             runner.needs = last.value or 0.0
             needed = readable(runner.needs, "time")
-            runner.fail(State.TIMEOUT, f"left out: about {needed} to check and time it did not fit")
+            reason = f"left out: about {needed} to check and time it did not fit"
+            runner.fail(State.TIMEOUT, reason, untried=True)
         yield runner
 
 
