@@ -145,7 +145,7 @@ def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.Mo
     _room(monkeypatch, (needs["dense"] + needs["matrix-free"]) / 2)
     found = dp.explain((1, 5000, 2048))
     assert found.route == "matrix-free"
-    assert "numpy:cpu by dense would be faster, but does not fit" in found.sentence
+    assert "numpy:cpu/dense would be faster, but does not fit" in found.sentence
     assert not found.warning
     assert auto.pick_route("numpy:cpu", "weights", (5000, 2048), "float32") == ("matrix-free")
     _room(monkeypatch, needs["matrix-free"] / 2)
@@ -290,7 +290,7 @@ def test_what_was_measured_is_never_said_not_to_be() -> None:
     few = {str(home): estimates.modelled(home, CASE, store.Profile())}
     store.remember(choice(CASE, few, str(home), whole=False))
     found = dp.explain((2, 40, 12))
-    assert found.sentence.startswith("numpy:cpu by dense: measured here (")
+    assert found.sentence.startswith("numpy:cpu/dense: measured here (")
     late = without_time(str(home), State.TIMEOUT, "no answer within 9 s", 9.0)
     times = {"numba:cpu/dense": 3 * few[str(home)]}
     store.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
@@ -309,7 +309,7 @@ def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
     store.remember(choice(CASE, quick, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert (found.backend, found.because) == ("numpy:cpu", "model")
-    assert "numba:cpu by dense was recommended" in found.sentence
+    assert "numba:cpu/dense was recommended" in found.sentence
 
 
 def test_operations_go_by_the_same_rule() -> None:

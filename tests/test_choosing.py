@@ -53,7 +53,7 @@ def test_who_competes_alone_was_allowed_to(quick: None, monkeypatch: pytest.Monk
     monkeypatch.setattr(racing.Others, "cores", lambda self: 1.0)
     monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], [FIELD[0]]))
     found = _choose({"numpy:cpu/dense": 0.002}, fresh=True)
-    assert "dense route: the only one that was allowed to compete, " in found.sentence
+    assert "/dense: the only one that was allowed to compete, " in found.sentence
     assert "held" not in found.sentence
 
 
@@ -72,7 +72,7 @@ def test_what_is_missing_under_load_is_said(quick: None, monkeypatch: pytest.Mon
 def test_a_winner_is_named_with_its_lead(quick: None) -> None:
     found = _choose({"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}, fresh=True)
     assert (found.state, found.backend, found.route) == ("fastest", "numpy:cpu", "dense")
-    assert found.sentence.startswith("Use numpy:cpu, dense route: 2.5x faster than the next")
+    assert found.sentence.startswith("Use numpy:cpu/dense: 2.5x faster than the next")
     by_route = {row.route: row for row in found.rows}
     assert by_route["dense"].verdict is Verdict.FASTEST
     assert by_route["matrix-free"].verdict is Verdict.SLOWER
@@ -227,7 +227,7 @@ def test_an_interrupt_gives_the_best_answer_so_far(quick: None) -> None:
 
     found = _choose({"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": interrupted}, fresh=True)
     assert found.state is Verdict.UNKNOWN
-    assert "probably numpy:cpu, dense" in found.sentence
+    assert "probably numpy:cpu/dense" in found.sentence
     assert "The same command goes on from here" in found.sentence
     assert any("Interrupted" in warning for warning in found.warnings)
     assert "budget" not in " ".join([found.sentence, *found.warnings])

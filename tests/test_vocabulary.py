@@ -121,7 +121,8 @@ def test_shapes_of_results_follow_the_sizes() -> None:
 
 _TAKEN_APART = re.compile(
     r"""(starts|ends)with\(\(?"(sketched|democratic|power|:?(cpu|cuda|ptx|torch|numpy))"""
-    r"""|(backend|name)\.r?partition\(":"|"sketch" in|backend\}[/ ]\{[a-z.]*route"""
+    r"""|(backend|name)\.r?partition\(":"|partition\("/"|"sketch" in"""
+    r"""|backend\}(/|,? | by )\{[a-z.]*route"""
 )
 
 

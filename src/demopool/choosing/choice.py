@@ -75,6 +75,13 @@ class Choice:
     others_cores: float = 0.0
     """How many cores others used during the rounds."""
 
+    @property
+    def candidate(self) -> Candidate | None:
+        """The recommended one."""
+        if self.backend is None or self.route is None:
+            return None
+        return Candidate(self.backend, self.route)
+
     def __str__(self) -> str:
         return "\n".join(printing.lines(self))
 

@@ -115,7 +115,7 @@ def pick(
     taken = Candidate(found.backend, found.route)
     if found.warning:
         # Remembered by its state: the sentence changes with the free memory.
-        state = next(o.state for o in found.options if (o.backend, o.route) == tuple(taken))
+        state = next(o.state for o in found.options if o.candidate == taken)
         if (case, taken, state) not in _warned:
             _warned.add((case, taken, state))
             warnings.warn(found.sentence, RuntimeWarning, stacklevel=4)
@@ -213,7 +213,7 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
     usable = [option for option in options if option.state is State.OK]
     if not usable:
         best, why = _last_resort(options, room)
-        return _explained(survey, best, f"{best.name}: {why}", options, warning=why)
+        return _explained(survey, best, f"{best.candidate}: {why}", options, warning=why)
     best = min(usable, key=_with_margin)
     lowest = min(option.estimated_s for option in usable)
     answer = survey.known if survey.known and survey.known.whole else None
@@ -223,15 +223,15 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
     if answer and recommended and recommended.estimated_s <= OVERRULED * lowest:
         verdict = "probably fastest" if answer.state == Verdict.UNKNOWN else answer.state
         sentence = (
-            f"{recommended.name}: measured here{_with_threads(answer.threads)}, {verdict} among "
-            f"{_count(len(answer.candidates), 'candidate')} "
+            f"{recommended.candidate}: measured here{_with_threads(answer.threads)}, {verdict} "
+            f"among {_count(len(answer.candidates), 'candidate')} "
             f"({readable(recommended.measured_s, 'time')})."
         )
         return _explained(survey, recommended, sentence, options, because="measured")
-    sentence = f"{best.name}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
+    sentence = f"{best.candidate}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
     if recommended:
         sentence += (
-            f" {recommended.name} was recommended, but takes over {OVERRULED:g} times as long."
+            f" {recommended.candidate} was recommended, but takes over {OVERRULED:g} times as long."
         )
     return _explained(survey, best, sentence, options)
 
@@ -307,7 +307,7 @@ def _faster_but_too_large(options: list[Option], best: Option) -> str:
     if not faster:
         return ""
     quickest = min(faster, key=lambda option: option.estimated_s)
-    return f" {quickest.name} would be faster, but does not fit ({quickest.reason})."
+    return f" {quickest.candidate} would be faster, but does not fit ({quickest.reason})."
 
 
 def _explained(

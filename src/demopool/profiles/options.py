@@ -62,8 +62,8 @@ class Option:
         return self.measured_s or self.predicted_s or 0.0
 
     @property
-    def name(self) -> str:
-        return f"{self.backend} by {self.route}"
+    def candidate(self) -> Candidate:
+        return Candidate(self.backend, self.route)
 
 
 def options_for(

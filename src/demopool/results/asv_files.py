@@ -20,6 +20,7 @@ from typing import Any
 
 from ..common.files import read_text
 from ..errors import InvalidInput
+from ..problem.candidates import Candidate
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DESCRIPTORS
 
@@ -217,13 +218,13 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
         text = ", ".join(f"{key}={shown}" for key, shown in chosen.items())
         ours = chosen if names == PARAMETERS else {}
         candidate, case = ours.get("candidate"), ours.get("case")
-        backend, _, route = str(candidate or "").partition("/")
+        pair = Candidate.found_in(str(candidate))
         yield {
             **common,
             "parameters": text or None,
             "candidate": candidate,
-            "backend": backend or None,
-            "route": route or None,
+            "backend": pair and pair.backend,
+            "route": pair and pair.route,
             "case": case,
             **_outcome(value, beside.about(name, candidate, case)),
             **(_statistics(entry, place, value) if _is_number(value) else {}),
