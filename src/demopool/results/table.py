@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..common.files import UNREADABLE
 from ..errors import DemopoolError, InvalidInput
 from ..problem.candidates import Candidate
 from ..problem.cases import NAMED, Case, named
@@ -170,7 +171,7 @@ def _checked(row: Record, file: Path) -> Record:
             name: None if row.get(name) is None else _CHECKS[kind](row[name])
             for name, kind in COLUMNS.items()
         }
-    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
 
 
@@ -257,7 +258,7 @@ def _read_asv(file: Path, known: Known) -> tuple[list[Record], int]:
 def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Record]:
     try:
         found = [_from_sample(sample) for sample in samples.read(file, unreadable.append)]
-    except (ValueError, TypeError, AttributeError, OverflowError) as problem:
+    except UNREADABLE as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
     if by_name and not found:
         raise InvalidInput(f"{file} cannot be read: there is no sample in it.")
