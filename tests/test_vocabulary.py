@@ -18,7 +18,7 @@ from demopool.pooling.operations import Operations
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.operations import OPERATIONS
-from demopool.problem.routes import routes_of
+from demopool.problem.routes import DESCRIPTOR_OF, descriptor_routes, routes_of
 from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, DTYPES, Backend, Descriptor
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +100,14 @@ def test_the_reference_takes_what_the_table_says(name: str) -> None:
     given = set(signature(getattr(demopool.reference, name)).parameters)
     # What it writes into is its own affair.
     assert given == {*operation.arrays, *operation.parameters} - {"overwrite"}
+
+
+def test_an_operation_with_a_choice_shares_the_routes_of_a_descriptor() -> None:
+    assert set(DESCRIPTOR_OF) == {name for name in OPERATIONS if OPERATIONS[name].is_routed}
+    for operation, descriptor in DESCRIPTOR_OF.items():
+        shared, own = descriptor_routes(descriptor), [r.name for r in routes_of(operation)]
+        # Those of matrix_power need A only; X has more.
+        assert set(own) <= set(shared) if operation == "matrix_power" else own == list(shared)
 
 
 def test_shapes_of_results_follow_the_sizes() -> None:

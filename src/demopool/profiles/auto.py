@@ -56,16 +56,6 @@ MARGIN = 1.5
 """A time measured at these sizes yields only to a prediction this many times lower: models err
 more than clocks."""
 
-DESCRIPTOR_OF = {
-    "weights": "democratic",
-    "pool_sketch": "sketched-sum",
-    "power": "power",
-    "matrix_power": "power",
-    "power_sketch": "sketched-power",
-}
-"""The descriptor whose routes an operation shares: what is known of one holds for the other. The
-other steps of the descriptor cost every route the same."""
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -129,7 +119,7 @@ def pick_route(
 
     A square matrix of ``matrix_power`` is the power of as many features as it has rows.
     """
-    case = case_of(backend, DESCRIPTOR_OF[operation], shape, dtype=dtype, **parameters)
+    case = case_of(backend, routes.DESCRIPTOR_OF[operation], shape, dtype=dtype, **parameters)
     subject = Subject("operation", operation)
     return pick(case, home=backend, backend=backend, subject=subject).route
 
