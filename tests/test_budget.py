@@ -40,7 +40,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(racing, "PAUSE", 0.0)
     monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
     monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], list(FIELD)))
-    monkeypatch.setattr(chooser.fingerprint, "noise", lambda *_: [])
+    monkeypatch.setattr(chooser.fingerprint, "warnings", lambda *_: [])
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
 
 

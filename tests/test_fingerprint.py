@@ -1,4 +1,4 @@
-"""The fingerprint: what it holds, what its key depends on, and what it says about noise."""
+"""The fingerprint: what it holds, what its key depends on, and what it warns of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from demopool.contract import registry
 from demopool.machine import fingerprint as module
 from demopool.machine import system
-from demopool.machine.fingerprint import fingerprint, key, noise
+from demopool.machine.fingerprint import fingerprint, key, warnings
 
 GPU = {
     "index": 0,
@@ -170,8 +170,8 @@ import sys, types
 package = types.ModuleType("elsewhere")
 package.__path__ = [{folder!r}]
 sys.modules["elsewhere"] = package
-from elsewhere.fingerprint import fingerprint, key, machine, noise
-machine(), noise(fingerprint()), key(fingerprint())
+from elsewhere.fingerprint import fingerprint, key, machine, warnings
+machine(), warnings(fingerprint()), key(fingerprint())
 print([name for name in sys.modules if name.startswith("demopool")])
 """
     assert _child(code) == "[]"
@@ -305,7 +305,7 @@ def test_what_a_system_does_not_tell_is_none(tree: Path, monkeypatch: pytest.Mon
     assert found["load_average"] is None
     assert found["cpu"]["name"] == module.machine()["processor"]
     assert system.busy_share(0) is None
-    assert noise(found) == []
+    assert warnings(found) == []
     assert key(json.loads(json.dumps(found, allow_nan=False))) == key(found)
 
 
@@ -406,7 +406,7 @@ def quiet(complete: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_quiet_machine_is_not_complained_about(quiet: dict[str, Any]) -> None:
-    assert noise(quiet, busy=0.05) == []
+    assert warnings(quiet, busy=0.05) == []
 
 
 @pytest.mark.parametrize(
@@ -417,17 +417,17 @@ def test_quiet_machine_is_not_complained_about(quiet: dict[str, Any]) -> None:
         ("cpu", {"quota_cores": 2.5}, "the time of 2.5 cores and 8"),
     ],
 )
-def test_noise_is_told(
+def test_disturbances_are_told(
     quiet: dict[str, Any], part: str, values: dict[str, Any], sentence: str
 ) -> None:
     quiet[part] |= values
-    (told,) = noise(quiet)
+    (told,) = warnings(quiet)
     assert sentence in told
 
 
 def test_load_and_others_at_work_are_told(quiet: dict[str, Any]) -> None:
     quiet["load_average"] = [4.2, 0.0, 0.0]
-    load, busy = noise(quiet, busy=0.4)
+    load, busy = warnings(quiet, busy=0.4)
     assert "load was 4.2 on 8" in load
     assert "40%" in busy
 
@@ -435,7 +435,7 @@ def test_load_and_others_at_work_are_told(quiet: dict[str, Any]) -> None:
 def test_different_gpus_without_an_order_are_told(quiet: dict[str, Any]) -> None:
     quiet["gpus"] = [GPU, GPU | {"index": 1, "name": "NVIDIA B"}]
     quiet["environment"]["CUDA_DEVICE_ORDER"] = None
-    (told,) = noise(quiet)
+    (told,) = warnings(quiet)
     assert "CUDA_DEVICE_ORDER" in told
     quiet["environment"]["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    assert noise(quiet) == []
+    assert warnings(quiet) == []

@@ -76,7 +76,7 @@ def choose(
     spending = Budget(budget, now)
     with spending.setting_up():
         if warnings is None:
-            warnings = fingerprint.noise(fingerprint.fingerprint())
+            warnings = fingerprint.warnings(fingerprint.fingerprint())
         warnings = list(warnings)
         absent, candidates = _candidates(case, backends or tuple(registry.names()))
         planned = qualifying.runners(case, candidates, max_memory)

@@ -178,7 +178,7 @@ def choose_command(
         registry.demand(name)
     if features and not (as_json or output):
         _say(features.sentence, screen)
-    warnings = fingerprint.noise(fingerprint.fingerprint())
+    warnings = fingerprint.warnings(fingerprint.fingerprint())
     choices: list[Choice] = []
     warned: set[str] = set()
     with Workers(threads or system.usual_threads()) as workers, _progress() as begin:
