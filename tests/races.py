@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.choosing.choice import Choice, Ranked
+from demopool.choosing.answer_types import Choice, Ranked
 from demopool.machine.system import usual_threads
 from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case

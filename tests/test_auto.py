@@ -11,7 +11,7 @@ import pytest
 from races import CASE, HERE, TIMES, choice
 
 import demopool as dp
-from demopool.choosing.choice import Choice, Ranked
+from demopool.choosing.answer_types import Choice, Ranked
 from demopool.contract import registry
 from demopool.errors import InvalidInput, Unsupported
 from demopool.machine.system import usual_threads

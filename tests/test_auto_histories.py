@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from races import choice, without_time
 
-from demopool.choosing.choice import Ranked
+from demopool.choosing.answer_types import Ranked
 from demopool.common import places
 from demopool.contract import registry
 from demopool.errors import Unsupported

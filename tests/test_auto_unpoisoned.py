@@ -11,7 +11,7 @@ import pytest
 from races import CASE, HERE, TIMES, choice, without_time
 
 import demopool as dp
-from demopool.choosing.choice import Ranked
+from demopool.choosing.answer_types import Ranked
 from demopool.machine.system import usual_threads
 from demopool.measurement import memory
 from demopool.problem.candidates import Candidate, Subject

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from demopool import Case
 from demopool.choosing import chooser, qualifying, racing, rule, sessions
+from demopool.choosing.answer_types import Choice
 from demopool.choosing.budget import OVERRUN, SOON, Budget
-from demopool.choosing.choice import Choice
 from demopool.choosing.runners import Runner, Workers
 from demopool.common import places
 from demopool.measurement.worker import Answer

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from demopool import Case, InvalidInput
 from demopool.choosing import crossover, printing
-from demopool.choosing.choice import Choice, Ranked
+from demopool.choosing.answer_types import Choice, Ranked
 from demopool.commands import choose as command
 from demopool.commands import cli
 from demopool.common.units import readable

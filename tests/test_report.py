@@ -23,7 +23,7 @@ import stored_races
 from matplotlib.colors import to_hex
 
 from demopool.choosing import crossover, rule, sessions
-from demopool.choosing.choice import Choice
+from demopool.choosing.answer_types import Choice
 from demopool.choosing.chooser import choose
 from demopool.common import places
 from demopool.common.units import readable

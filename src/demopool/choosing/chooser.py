@@ -2,10 +2,12 @@
 
 Candidates are what the capability table and the registry have for the case. Only conforming
 candidates that fit the budget compete (``qualifying.py``): they race (``racing.py``) until the rule
-(``rule.py``) has an answer or the budget is spent; ``sentences.py`` puts it into words. Samples
-are on disk the moment they are measured, and used again while neither the machine, nor its
-software, nor the candidate's code has changed (``stored.py``): an answer that they hold already is
-given without starting a process.
+(``rule.py``) has an answer or the budget is spent. ``ranking.py`` and ``sentences.py`` make an
+answer of it, whose types are in ``answer_types.py``.
+
+Samples are on disk the moment they are measured, and used again while neither the machine, nor its
+software, nor the candidate's code has changed (``earlier_samples.py``): an answer that they hold
+already is given without starting a process.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from ..problem.vocabulary import TIMED_BACKENDS, Backend, State, Verdict
 from ..profiles import store
 from ..trials import samples
 from ..trials.samples import Sample
-from . import qualifying, stored
-from .answers import answer
+from . import earlier_samples, qualifying
+from .answer_types import Choice, Ranked
 from .budget import Budget
-from .choice import Choice, Ranked
 from .racing import Race
+from .ranking import answer
 from .runners import ProgressCallback, Workers
 
 BUDGET = 60.0
@@ -83,7 +85,7 @@ def choose(
     with ExitStack() as stack:
         if workers is None:
             workers = stack.enter_context(Workers(threads or system.usual_threads()))
-        path = stored.file(case, workers.threads)
+        path = earlier_samples.file(case, workers.threads)
         race = Race(
             case,
             planned,
@@ -92,7 +94,7 @@ def choose(
             save=_saver(path) if save else lambda sample: None,
             progress=progress,
         )
-        before = stored.Stored(path, race) if not fresh else None
+        before = earlier_samples.EarlierSamples(path, race) if not fresh else None
         had, interrupted, reason = (0, 0), False, ""
         try:
             if before is not None:

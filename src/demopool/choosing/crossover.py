@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import InvalidInput
 from ..problem.candidates import Candidate
 from ..problem.vocabulary import Verdict
-from .choice import Choice
+from .answer_types import Choice
 
 MARKS = {Verdict.FASTEST: "", Verdict.TIE: "=", Verdict.UNKNOWN: "?"}
 """Before a winner's name: it is tied with others, or only probably the best."""

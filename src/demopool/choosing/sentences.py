@@ -9,8 +9,8 @@ from ..common.units import readable
 from ..measurement import clock
 from ..problem.vocabulary import State, Verdict
 from . import rule
+from .answer_types import Ranked
 from .budget import QUALIFYING
-from .choice import Ranked
 from .racing import Result
 from .rule import BUSY_CORES, Round, Standing
 

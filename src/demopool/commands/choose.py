@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ..choosing import crossover, printing
-from ..choosing.choice import Choice
+from ..choosing.answer_types import Choice
 from ..choosing.chooser import BUDGET, choose
 from ..choosing.runners import ProgressCallback, Workers
 from ..contract import registry

@@ -27,7 +27,7 @@ from .fitting import fit
 from .records import Decided, Measured, Profile, Untimed, identity, parameters
 
 if TYPE_CHECKING:
-    from ..choosing.choice import Choice
+    from ..choosing.answer_types import Choice
 
 LOOK_SECONDS = 1.0
 """How soon a process sees what another has stored. Looking at the file takes two microseconds."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..choosing import rule, sessions, stored
-from ..choosing.choice import Choice
+from ..choosing import earlier_samples, rule, sessions
+from ..choosing.answer_types import Choice
 from ..common.files import UNREADABLE, is_name
 from ..errors import DemopoolError
 from ..problem import cases
@@ -25,7 +25,7 @@ from ..trials.samples import Phase, Sample
 from . import claims
 
 _BOUNDS = {
-    "call_s": (stored.SHORTEST, stored.LONGEST),
+    "call_s": (earlier_samples.SHORTEST, earlier_samples.LONGEST),
     "peak_host_bytes": (0.0, 1e18),
     "error": (0.0, 1e3),
 }

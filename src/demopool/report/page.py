@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files as resources
 from typing import Any
 
-from ..choosing.choice import Choice, Ranked
+from ..choosing.answer_types import Choice, Ranked
 from ..common.units import readable
 from ..contract import capabilities, registry
 from ..machine import fingerprint

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..choosing.choice import Choice, Ranked
+from ..choosing.answer_types import Choice, Ranked
 from ..common.units import readable
 from ..errors import DemopoolError
 from ..measurement.worker import Worker

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..problem.vocabulary import Backend, State, Verdict
 from . import rule
-from .choice import Choice, Ranked
+from .answer_types import Choice, Ranked
 from .racing import Result
 from .rule import Standing
 from .runners import Runner
