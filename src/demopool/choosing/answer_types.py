@@ -47,12 +47,23 @@ class Ranked:
 
     @property
     def candidate(self) -> Candidate:
+        """Backend and route."""
         return Candidate(self.backend, self.route)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer for one case."""
+    """The answer for one case; as a text, what ``demopool choose`` prints.
+
+    state            the verdict: ``fastest``, ``tie`` or ``unknown``
+    backend, route   of the recommended candidate; None if there is none
+    rows             every candidate, the best first
+    seconds          of wall time, and ``setup_s`` of them for libraries to start, load and compile
+    reused           nothing was measured: stored samples gave the answer
+    whole            all candidates could compete: nothing was left out, nothing interrupted
+    codes            what identifies the code of each backend
+    others_cores     how many cores others used during the rounds
+    """
 
     case: Case
     state: Verdict
@@ -66,14 +77,11 @@ class Choice:
     reused: bool = False
     interrupted: bool = False
     whole: bool = True
-    """All candidates could compete: nothing was left out, nothing interrupted."""
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     codes: dict[str, str] = field(default_factory=dict)
     setup_s: float = 0.0
-    """The part of the seconds that libraries took to start, load and compile."""
     others_cores: float = 0.0
-    """How many cores others used during the rounds."""
 
     @property
     def candidate(self) -> Candidate | None:

@@ -74,6 +74,7 @@ class Explanation:
     warning: str = ""
 
     def as_result(self) -> dict[str, Any]:
+        """As ``demopool explain --json`` prints it."""
         return asdict(self)
 
 

@@ -59,10 +59,12 @@ class Option:
 
     @property
     def estimated_s(self) -> float:
+        """The measured time, else the predicted."""
         return self.measured_s or self.predicted_s or 0.0
 
     @property
     def candidate(self) -> Candidate:
+        """Backend and route."""
         return Candidate(self.backend, self.route)
 
 
