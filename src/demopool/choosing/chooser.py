@@ -33,6 +33,7 @@ from .answer_types import Choice, Ranked
 from .budget import Budget
 from .racing import Race
 from .ranking import answer
+from .referee import JudgeFailed
 from .runners import ProgressCallback, Workers
 
 BUDGET = 60.0
@@ -115,6 +116,9 @@ def choose(
             interrupted = True
             standing = race.standing()
             warnings.append("Interrupted: the answer is from what was measured until then.")
+        except JudgeFailed as problem:
+            standing = race.standing()
+            warnings.append(f"{problem}. No timed call can be checked, so nothing was timed.")
     found = answer(
         race.result(standing, reason),
         absent,

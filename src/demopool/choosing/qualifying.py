@@ -19,6 +19,7 @@ from ..problem.vocabulary import State
 from ..profiles import estimates
 from ..profiles.eligibility import CallLimits, ineligible, limits_here, predicted_seconds
 from ..trials import requests
+from ..trials.judgement import twin
 from ..trials.measures import ONCE, Where
 from .budget import QUALIFYING, SOON
 from .racing import Race
@@ -137,15 +138,15 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     race.keep(runner, "first_call_s", first.value + runner.once.get("loading_s", 0.0))
     race.progress(f"checking {runner.name}")
     before = race.budget.spent
-    answer = race.ask(runner, requests.run_judgement, effort=_effort(race))
-    checks.append(race.budget.spent - before)
+    on = twin(runner.case or race.case, _effort(race))
+    answer = race.ask(runner, requests.run_descriptors, on=on, seed=race.referee.seed)
     if answer.state is not State.OK:
         return
-    judgement = answer.value
+    judgement = race.referee.judge(runner.candidate, on, answer.value)
+    checks.append(race.budget.spent - before)
     if judgement.is_right:
         race.keep(runner, "error", judgement.error)
         return
-    on = judgement.case
     runner.fail(
         State.WRONG,
         f"its error is {judgement.error:.2g}, allowed are {judgement.tolerance:.2g} "

@@ -37,6 +37,10 @@ HANGS, HANGS_SECONDS = 10.0, 5.0
 """A turn that exceeds this multiple of its usual time plus these seconds is given up."""
 
 
+WATCHED = 0.05
+"""Of the turns after the first: those after which the process is watched for a moment."""
+
+
 class OutOfTime(Exception):
     """The budget ended in the middle of something."""
 
@@ -366,15 +370,33 @@ class Race(Asking):
             return Answer(runner.state, None, runner.reason)
         hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
         patience = self.budget.patience
+        case = runner.case or self.case
+        watch = runner.leaks or not self.rounds or self._rng.random() < WATCHED
         answer = self.ask(
-            runner, requests.run_turn, timeout=min(hangs, patience), calls=calls, discard=discard
+            runner,
+            requests.run_turn,
+            timeout=min(hangs, patience),
+            source=self.referee.source(case),
+            calls=calls,
+            discard=discard,
+            watch=watch,
         )
         if answer.state is State.TIMEOUT:
             if patience <= hangs:
                 runner.fail(State.OK, "")
                 raise OutOfTime
             self.keep(runner, "at_least_s", hangs / (calls + discard))
-        return answer
+        if answer.state is not State.OK:
+            return answer
+        turn = answer.value
+        objection = self.referee.objection(runner.candidate, case, turn)
+        if objection:
+            runner.fail(State.WRONG, objection)
+            self.keep_failure(runner)
+            return Answer(State.WRONG, None, objection)
+        runner.leaks = runner.leaks or turn.leaked > 0
+        charged = turn.leaked / len(turn.sums)
+        return Answer(State.OK, [seconds + charged for seconds in turn.seconds])
 
 
 def without(found: Round, fit: Sequence[Runner]) -> Round:

@@ -21,6 +21,7 @@ from ..profiles.eligibility import Ineligible
 from ..trials import requests
 from ..trials.samples import Sample
 from .budget import Budget
+from .referee import Referee
 
 # Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
 # next turn. With this they spin for about 3 ms (2^23 cycles): long enough to stay awake between the
@@ -38,7 +39,7 @@ _WORDS: dict[Callable[..., Any], str] = {
     requests.run_loading: "setting up its libraries",
     requests.run_placing: "placing its data",
     requests.run_first_call: "its first call",
-    requests.run_judgement: "its check against the reference",
+    requests.run_descriptors: "its check against the reference",
     requests.run_turn: "its turn in the race",
     requests.run_measure: "the measurement of its {measure}",
 }
@@ -58,6 +59,7 @@ class Runner:
     needs       seconds it would have taken until it could race, if it was left out
     untried     it failed without having run: its state shows nothing of it
     case        its own, in a race between descriptors; it then has a process of its own too
+    leaks       work was seen to go on after its calls had returned
     """
 
     candidate: Candidate
@@ -71,6 +73,7 @@ class Runner:
     needs: float = 0.0
     untried: bool = False
     case: Case | None = None
+    leaks: bool = False
 
     @property
     def name(self) -> str:
@@ -102,6 +105,8 @@ class Workers:
         self.threads = threads
         self._running: dict[str, Worker] = {}
         self._stack = ExitStack()
+        judge = Worker(threads, environment=QUIET_THREADS)
+        self.referee = Referee(self._stack.enter_context(judge))
 
     def __enter__(self) -> Workers:
         return self
@@ -135,7 +140,7 @@ class Asking:
     ) -> None:
         self.case, self.budget = case, budget
         self.session = uuid.uuid4().hex[:12]
-        self._workers = workers
+        self._workers, self.referee = workers, workers.referee
         self._save, self._progress = save, progress
         self._ready: dict[str, int | None] = {}
         self._warm: dict[str, int | None] = {}
@@ -206,7 +211,9 @@ class Asking:
             return False
         runner.once.setdefault("loading_s", answer.value)
         self._ready[runner.name] = worker.pid
-        return self._ask(runner, requests.run_placing, self.budget.patience, {}).state is State.OK
+        source = {"source": self.referee.source(runner.case or self.case)}
+        placed = self._ask(runner, requests.run_placing, self.budget.patience, source)
+        return placed.state is State.OK
 
     def _ask(
         self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]

@@ -12,10 +12,10 @@ every reading.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from ..contract.device import MeasuredDevice
@@ -51,25 +51,32 @@ class Clock:
         device: MeasuredDevice,
         *,
         cold: bool = False,
-        now: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = perf_counter,
+        touch: Callable[[Any], Any] = lambda result: None,
     ) -> None:
+        """``touch`` reads a value of the result before the clock is stopped."""
         self.device = device
         self.cold = cold
-        self._now = now
+        self._now, self._touch = now, touch
 
     def read(self, call: Call) -> Reading:
         """Time one call, from an idle device to an idle device."""
+        return self.call(call)[0]
+
+    def call(self, call: Call) -> tuple[Reading, Any]:
+        """Time one call, and return its result too."""
         device, now = self.device, self._now
         if self.cold:
             device.flush_caches()
         device.synchronize()
         before = now()
         start = device.event()
-        call()
+        result = call()
         end = device.event()
         device.synchronize()
+        self._touch(result)
         wall = now() - before
-        return Reading(wall, None if start is None else device.elapsed(start, end))
+        return Reading(wall, None if start is None else device.elapsed(start, end)), result
 
     def block(self, call: Call, calls: int, *, discard: int = 0) -> list[Reading]:
         """Time ``calls`` calls in a row, after ``discard`` calls that are not reported."""
@@ -106,7 +113,7 @@ class Clock:
         return Timing(first, tuple(readings), watch.warning() if watch else "")
 
 
-def resolution(now: Callable[[], float] = time.perf_counter) -> float:
+def resolution(now: Callable[[], float] = perf_counter) -> float:
     """The smallest step of the clock in seconds; times close to it cannot be measured."""
     steps = []
     for _ in range(20):

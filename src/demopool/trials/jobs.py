@@ -9,7 +9,7 @@ know plain strings only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,14 @@ VERSION = "1"
 Array = NDArray[Any]
 
 
+@dataclass
+class Data:
+    """The arrays a job works on at present: as NumPy, and where the backend wants them."""
+
+    host: dict[str, Array]
+    placed: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Job:
     """``run`` starts the work on data that is where the backend wants it; the clock waits for it.
@@ -34,12 +42,16 @@ class Job:
     run_from_host   NumPy in, NumPy out: with both transfers
     to_numpy        the result of ``run`` as NumPy
     device          what to wait for
+    data            what the next run works on; others may be put there
+    place           NumPy arrays as the backend wants them
     """
 
     run: Callable[[], Any]
     run_from_host: Callable[[], Array]
     to_numpy: Callable[[Any], Array]
     device: MeasuredDevice
+    data: Data = field(default_factory=lambda: Data({}, {}))
+    place: Callable[[Array], Any] = np.asarray
 
 
 def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
@@ -47,15 +59,16 @@ def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) ->
     ops = package.backend(candidate.backend)
     options = _options(subject, case)
     host = inputs(subject, case)
+    data = Data(host, {name: ops.asarray(array) for name, array in host.items()})
+    waits = (ops.to_numpy, _device(ops), data, ops.asarray)
     if subject.kind == "descriptor":
-        X = ops.asarray(host["X"])
 
         def describe(X: Any) -> Any:
             chosen = {"backend": candidate.backend, "route": candidate.route}
             return package.describe(X, str(subject.name), **chosen, **options)
 
         # describe itself takes a NumPy array to the backend and its descriptor back.
-        return Job(lambda: describe(X), lambda: describe(host["X"]), ops.to_numpy, _device(ops))
+        return Job(lambda: describe(data.placed["X"]), lambda: describe(data.host["X"]), *waits)
 
     if OPERATIONS[subject.name].is_routed:
         options["route"] = candidate.route
@@ -63,16 +76,16 @@ def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) ->
     ready: dict[str, Any] = {}
     if "hashes" in subject.arrays:
         ready["hashes"] = ops.prepare(package.hashes(case.d, case.k))
-    moved = {name: ops.asarray(array) for name, array in host.items()}
 
     def run(arrays: dict[str, Any]) -> Any:
         given = {**arrays, **ready}
         return operation(*(given[name] for name in subject.arrays), **options)
 
     def run_from_host() -> Array:
-        return np.asarray(ops.to_numpy(run({name: ops.asarray(a) for name, a in host.items()})))
+        placed = {name: ops.asarray(array) for name, array in data.host.items()}
+        return np.asarray(ops.to_numpy(run(placed)))
 
-    return Job(lambda: run(moved), run_from_host, ops.to_numpy, _device(ops))
+    return Job(lambda: run(data.placed), run_from_host, *waits)
 
 
 def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
@@ -97,19 +110,27 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
     return Job(run, lambda: np.asarray(ops.to_numpy(run())), ops.to_numpy, _device(ops))
 
 
-def inputs(subject: Subject, case: Case) -> dict[str, Array]:
-    """The NumPy arrays a subject takes, always the same: rectified noise, as features are >= 0.
+def features(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str
+) -> NDArray[np.floating[Any]]:
+    """Rectified noise, as features are >= 0.
 
     With few channels all of a row may be rectified away, and a row of zeros is not allowed: it is
-    then what it was before, without its signs. Other rows are what they always were.
+    then what it was before, without its signs.
     """
-    rng = np.random.default_rng((case.batch, case.n, case.d))
-    shape = (case.batch, case.n, case.d)
     noise = rng.standard_normal(shape, dtype=np.float32)
-    X = np.maximum(noise, 0).astype(case.dtype)
+    X = np.maximum(noise, 0).astype(dtype)
     zero = ~X.any(axis=-1)
     # Half is added because the least of noises is zero in half precision.
     X[zero] = np.abs(noise[zero]) + np.float32(0.5)
+    return X
+
+
+def inputs(subject: Subject, case: Case) -> dict[str, Array]:
+    """The NumPy arrays a subject takes, always the same."""
+    rng = np.random.default_rng((case.batch, case.n, case.d))
+    shape = (case.batch, case.n, case.d)
+    X = features(rng, shape, case.dtype)
     names = subject.arrays
     arrays: dict[str, Array] = {}
     if "X" in names:

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from .. import reference
 from ..conformance import tolerance
-from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.hashing import hashes
 from ..problem.operations import OPERATIONS
-from . import jobs
+from . import streams
 
 # What the reference does in about a second: multiply-adds of products, of an eigendecomposition.
 _PRODUCTS, _EIGEN = 2e9, 2e8
@@ -56,33 +55,38 @@ def twin(case: Case, effort: float = 1.0) -> Case:
     return replace(case, n=n, d=d, batch=min(case.batch, 2))
 
 
-def judge(package: Any, candidate: Candidate, case: Case, effort: float = 1.0) -> Judgement:
-    """``package`` is the demopool whose backend makes the descriptor."""
-    case = twin(case, effort)
-    X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
-    options = _options(case)
-    by: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "k": case.k}
-    found = np.asarray(package.describe(X, str(case.descriptor), **by, **options))
-    expected = _expected(case)
-    if not np.isfinite(found).all() or found.shape != expected.shape:
+def images(case: Case, seed: int) -> NDArray[Any]:
+    """A batch that nobody could foresee."""
+    return np.stack([streams.image(case, seed, number) for number in range(case.batch)])
+
+
+def run_judgement(route: str, case: Case, seed: int, found: NDArray[Any]) -> Judgement:
+    """In the judge's process: of descriptors of :func:`images`, before their final norm."""
+    X, expected = images(case, seed), _expected(case, seed)
+    if found.shape != expected.shape or not np.isfinite(found).all():
         return Judgement(float("inf"), 0.0, case)
     largest = np.abs(expected).max(axis=-1)
     errors = np.abs(found.astype(np.float64) - expected).max(axis=-1) / largest
-    allowed = np.broadcast_to(_allowed(X, expected, candidate.route, case), errors.shape)
-    worst = int(np.argmax(errors / allowed))
-    return Judgement(float(errors[worst]), float(allowed[worst]), case)
+    limits = np.broadcast_to(_allowed(X, expected, route, case), errors.shape)
+    worst = int(np.argmax(errors / limits))
+    return Judgement(float(errors[worst]), float(limits[worst]), case)
 
 
-def _options(case: Case) -> dict[str, Any]:
+def allowed(case: Case, route: str) -> Any:
+    """Tolerance of every image of a twin, before the final norm."""
+    return _allowed(images(case, 0), _expected(case, 0), route, case)
+
+
+def options(case: Case) -> dict[str, Any]:
     return {**case.parameters_of(*OPERATIONS.values()), "normalize": "none"}
 
 
-@lru_cache(maxsize=1)
-def _expected(case: Case) -> NDArray[Any]:
+@lru_cache(maxsize=2)
+def _expected(case: Case, seed: int) -> NDArray[Any]:
     """One answer of the reference judges all candidates of a case."""
-    X = jobs.inputs(Subject("descriptor", case.descriptor), case)["X"]
+    X = images(case, seed)
     hashing = hashes(case.d, case.k) if case.descriptor.is_sketched else None
-    return reference.describe(X, case.descriptor, hashes=hashing, **_options(case))
+    return reference.describe(X, case.descriptor, hashes=hashing, **options(case))
 
 
 def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> Any:

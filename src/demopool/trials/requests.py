@@ -12,6 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .. import pooling, reference
 from ..machine import fingerprint
 from ..measurement.clock import Clock, Reading
@@ -21,11 +24,11 @@ from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..profiles.eligibility import Ineligible, ineligible, limits_here, predicted_seconds
-from . import jobs, measures
+from . import jobs, judgement, measures
 from .jobs import Job
-from .judgement import Judgement, judge
 from .measures import MeasuredValue, Trial
 from .samples import Sample
+from .streams import Source, Stream, Turn
 
 TIMEOUT = 60.0
 """Seconds for one request, unless the caller knows better."""
@@ -141,9 +144,9 @@ def little(subject: Subject, candidate: Candidate, case: Case, threads: int) -> 
     return case
 
 
-def run_placing(subject: Subject, candidate: Candidate, case: Case) -> None:
+def run_placing(subject: Subject, candidate: Candidate, case: Case, *, source: Source) -> None:
     """Make the data, and put it where the backend wants it."""
-    _job(subject, candidate, case)
+    _stream(subject, candidate, case, source)
 
 
 def run_first_call(subject: Subject, candidate: Candidate, case: Case) -> float:
@@ -168,19 +171,26 @@ def run_block(
 
 
 def run_turn(
-    subject: Subject, candidate: Candidate, case: Case, *, calls: int, discard: int
-) -> list[float]:
-    """The same as the case says data starts: from NumPy to NumPy, or where the backend works."""
-    job = _job(subject, candidate, case)
-    call = job.run_from_host if case.data == "host" else job.run
-    return [reading.wall for reading in Clock(job.device).block(call, calls, discard=discard)]
+    subject: Subject,
+    candidate: Candidate,
+    case: Case,
+    *,
+    source: Source,
+    calls: int,
+    discard: int,
+    watch: bool,
+) -> Turn:
+    """As the case says data starts: from NumPy to NumPy, or where the backend works."""
+    return _stream(subject, candidate, case, source).turn(calls, discard, watch)
 
 
-def run_judgement(
-    subject: Subject, candidate: Candidate, case: Case, *, effort: float = 1.0
-) -> Judgement:
-    """Against the reference, on the case or a smaller twin."""
-    return judge(pooling, candidate, case, effort)
+def run_descriptors(
+    subject: Subject, candidate: Candidate, case: Case, *, on: Case, seed: int
+) -> NDArray[Any]:
+    """Of images that the judge knows, of a twin of the case, before their final norm."""
+    by: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "k": on.k}
+    X = judgement.images(on, seed)
+    return np.asarray(pooling.describe(X, str(on.descriptor), **by, **judgement.options(on)))
 
 
 def run_measure(
@@ -198,6 +208,18 @@ def run_measure(
             _REPEATED_CALLS,
         )
     )
+
+
+def _stream(subject: Subject, candidate: Candidate, case: Case, source: Source) -> Stream:
+    made = _streams(subject, case, source)
+    if candidate not in made:
+        made[candidate] = Stream(_job(subject, candidate, case), case, source)
+    return made[candidate]
+
+
+@lru_cache(maxsize=1)
+def _streams(subject: Subject, case: Case, source: Source) -> dict[Candidate, Stream]:
+    return {}
 
 
 def _job(subject: Subject, candidate: Candidate, case: Case) -> Job:

@@ -1,0 +1,135 @@
+"""The referee of a race: no candidate wins by not working.
+
+It asks the judge, a process in which no candidate ever runs, what the images of a race should give,
+and compares the evidence of every turn with that: wrong values in any call, work that goes on after
+a call, a call that is faster than the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from secrets import randbits
+from statistics import median
+from typing import Any
+
+from ..common.units import readable
+from ..machine import limits as machine_limits
+from ..measurement.worker import Answer, Worker
+from ..problem.candidates import Candidate
+from ..problem.cases import Case
+from ..problem.vocabulary import State
+from ..profiles import floors
+from ..trials import answers, judgement, streams
+from ..trials.answers import Answers
+from ..trials.judgement import Judgement
+from ..trials.streams import Source, Turn
+
+TIMEOUT = 120.0
+"""Seconds for one request to the judge."""
+
+ANSWER_SECONDS = 1.0
+"""For the answers of a case; there is one, however long it takes."""
+
+IMPOSSIBLE = 0.5
+"""Of the limit: another library than NumPy may be faster, but not twice as fast."""
+
+
+class JudgeFailed(Exception):
+    """There is no answer to compare with; says nothing about a candidate."""
+
+
+class Referee:
+    """Of all races that share the workers; the judge starts with the first question."""
+
+    def __init__(self, judge: Worker) -> None:
+        self._judge = judge
+        self.seed = randbits(62)
+        self._answers: dict[Case, Answers] = {}
+        self._tolerances: dict[tuple[Case, str], float] = {}
+        self._floors: dict[Case, float] = {}
+
+    def source(self, case: Case) -> Source:
+        """Where the inputs of the timed calls come from."""
+        return Source(self.seed, len(self._of(case).signed))
+
+    def judge(self, candidate: Candidate, case: Case, found: Any) -> Judgement:
+        """Of the descriptors of a twin's images, before their final norm."""
+        return self._ask(judgement.run_judgement, candidate.route, case, self.seed, found)
+
+    def floor(self, candidate: Candidate, case: Case, *, again: bool = False) -> float | None:
+        """Seconds that a call must take at least; None if the limits of its device are unknown."""
+        if not candidate.backend.on_host:
+            return None
+        if again or case not in self._floors:
+            threads, dtype = self._judge.threads, str(case.dtype.result)
+            found = self._ask(machine_limits.limits, threads, dtype, again=again)
+            self._floors[case] = floors.least_seconds(case, found)
+        return self._floors[case]
+
+    def objection(self, candidate: Candidate, case: Case, turn: Turn) -> str:
+        """Why the turn does not count, or ""."""
+        if turn.reason:
+            return turn.reason
+        if turn.leaked >= streams.MOST_LEAKED:
+            return (
+                f"its process was still at work {streams.MOST_LEAKED:g} s after its calls "
+                "had returned"
+            )
+        return self._wrong_sum(candidate, case, turn) or self._too_fast(candidate, case, turn)
+
+    def _wrong_sum(self, candidate: Candidate, case: Case, turn: Turn) -> str:
+        known = self._of(case)
+        tolerance = self._tolerance(case, candidate.route)
+        of_norm = answers.of_norm(case)
+        calls = zip(turn.which, turn.sums, strict=True)
+        for number, (which, found) in enumerate(calls, 1):
+            where = f"of call {number} of {len(turn.sums)} in a turn"
+            for place, (image, (signed, magnitude)) in enumerate(zip(which, found, strict=True), 1):
+                of = f"image {place} of {len(which)} {where}"
+                off = abs(signed - known.signed[image])
+                if not off <= answers.explained(known, image, tolerance):
+                    return f"timed calls were wrong: the values of {of} are not its descriptor"
+                if not abs(magnitude - 1) <= of_norm:
+                    return f"timed calls were wrong: the norm of {of} is not 1"
+        if turn.sample is None:
+            return ""
+        image, values = turn.sample
+        error = self._ask(answers.run_comparison, case, self.seed, image, values)
+        if not error <= tolerance:
+            return (
+                f"timed calls were wrong: the error of one was {error:.2g}, allowed are "
+                f"{tolerance:.2g}"
+            )
+        return ""
+
+    def _too_fast(self, candidate: Candidate, case: Case, turn: Turn) -> str:
+        if not turn.seconds:
+            return ""
+        took = median(turn.seconds)
+        for again in (False, True):  # the machine may have been busy when it was measured
+            floor = self.floor(candidate, case, again=again)
+            if floor is None or took >= IMPOSSIBLE * floor:
+                return ""
+        return (
+            f"faster than the machine can: {readable(took, 'time')} a call, and the least work "
+            f"takes {readable(floor, 'time')} at the speed of its memory and matrix products"
+        )
+
+    def _tolerance(self, case: Case, route: str) -> float:
+        key = (case, route)
+        if key not in self._tolerances:
+            self._tolerances[key] = self._ask(answers.run_tolerance, case, route)
+        return self._tolerances[key]
+
+    def _of(self, case: Case) -> Answers:
+        if case not in self._answers:
+            self._answers[case] = self._ask(
+                answers.run_answers, case, self.seed, seconds=ANSWER_SECONDS
+            )
+        return self._answers[case]
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        answer: Answer = self._judge.ask(function, *arguments, timeout=TIMEOUT, **options)
+        if answer.state is not State.OK:
+            raise JudgeFailed(f"the judge gave no answer: {answer.reason}")
+        return answer.value

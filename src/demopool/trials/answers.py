@@ -1,0 +1,108 @@
+"""The judge: what a race's images should give, in a process in which no candidate ever runs.
+
+The answers are those of the reference where it takes about a second, else of ``numpy:cpu`` in
+float64 by its cheapest route, which conformance compares with the reference. Tolerances are those
+of ``judgement.py``, from the case or a smaller twin; they grow with the square root of the sizes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import log2, sqrt
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import pooling, reference
+from ..problem.cases import Case
+from ..problem.hashing import hashes
+from . import judgement, streams
+
+Array = NDArray[Any]
+
+MOST_IMAGES = 6
+"""In the pool of a race."""
+
+_MOST_BYTES = 256 * 2**20
+"""Of the answers that are kept."""
+
+_LIKELY = 6.0
+"""Standard deviations: a sum with random signs is never so far off by chance."""
+
+
+class Answers(NamedTuple):
+    """For every image of the pool: sums with random signs; and the largest share of a value."""
+
+    signed: list[float]
+    largest: list[float]
+    length: int
+
+
+def run_answers(case: Case, seed: int, *, seconds: float) -> Answers:
+    """As many images as fit the time, one at least."""
+    began = perf_counter()
+    found: list[Array] = []
+    while len(found) < MOST_IMAGES:
+        found.append(_shares(case, seed, len(found)))
+        spent = perf_counter() - began
+        size = sum(shares.nbytes for shares in found)
+        if spent * (1 + 1 / len(found)) > seconds or size * (1 + 1 / len(found)) > _MOST_BYTES:
+            break
+    length = len(found[0])
+    signs = streams.signs(length, seed)
+    return Answers(
+        [float(shares @ signs) for shares in found],
+        [float(np.abs(shares).max()) for shares in found],
+        length,
+    )
+
+
+def run_tolerance(case: Case, route: str) -> float:
+    """Of one entry, relative to the largest of its image before the final norm."""
+    small = judgement.twin(case)
+    growth = sqrt(case.n * case.d / (small.n * small.d))
+    return growth * float(np.max(judgement.allowed(small, route))) + of_norm(case)
+
+
+def run_comparison(case: Case, seed: int, number: int, values: Array) -> float:
+    """Error of a result for an image of the pool, relative to its largest entry."""
+    wanted = _shares(case, seed, number)
+    found = streams.squares(values.astype(np.float64))
+    if not np.isfinite(found).all():
+        return float("inf")
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def of_norm(case: Case) -> float:
+    """What the final norm may add: the sum of magnitudes is 1 up to this."""
+    eps = float(np.finfo(case.dtype.result).eps)
+    return 8 * eps * (1 + log2(case.d**case.order if not case.descriptor.is_sketched else case.k))
+
+
+def explained(answers: Answers, image: int, tolerance: float) -> float:
+    """How far a sum with random signs may be off: entries are off independently of the signs."""
+    each = tolerance * answers.largest[image]
+    return _LIKELY * each * sqrt(answers.length) + tolerance * abs(answers.signed[image])
+
+
+@lru_cache(maxsize=MOST_IMAGES)
+def _shares(case: Case, seed: int, number: int) -> Array:
+    """The descriptor of an image before its final norm, divided by its sum of magnitudes."""
+    X = streams.image(case, seed, number)
+    parameters = judgement.options(case)
+    small = judgement.twin(case)
+    if (small.n, small.d) == (case.n, case.d):
+        hashing = hashes(case.d, case.k) if case.descriptor.is_sketched else None
+        v = reference.describe(X, case.descriptor, hashes=hashing, **parameters)
+    else:
+        v = pooling.describe(
+            X.astype(np.float64),
+            str(case.descriptor),
+            backend="numpy:cpu",
+            k=case.k,
+            **parameters,
+        )
+    v = np.asarray(v, np.float64).reshape(-1)
+    return v / np.abs(v).sum()

@@ -1,0 +1,267 @@
+"""Inputs that no timed call has seen, and evidence of what every timed call returned.
+
+A pool of images is drawn from a seed that the operating system makes up for every race. Each timed
+call works on one of a few arrays in rotation. Between calls, outside the timed region, some arrays
+are overwritten at the same address: every image is one of the pool, with its rows rotated and its
+values scaled by a power of two. Neither changes a normalised descriptor, so the judge's answers for
+the images of the pool are answers for all of them, and a result that was kept by address, shape,
+first row or number of the call is wrong.
+
+The memory that a call reads was last written, or read, a few calls ago, as in a stream of images.
+It is the same for all candidates; ``Clock(cold=True)`` empties the caches in addition.
+
+Evidence leaves the process: sums of each result with random signs, all values of one image, and
+seconds of work that went on after the calls had returned. The judge, a process in which no
+candidate ever runs, compares (``answers.py``). The functions used here are bound before a candidate
+is imported, so replacing them in their modules changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from secrets import randbits
+from time import perf_counter, process_time, sleep
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..measurement.clock import Clock
+from ..problem.cases import Case
+from .jobs import Data, Job, features
+
+Array = NDArray[Any]
+
+SLOTS = 3
+"""Arrays in rotation."""
+
+_BLOCK = 1 << 15
+"""Values that are summed at a time, so that they stay in the cache."""
+
+_SPIN_SECONDS, _IDLE_SECONDS = 0.03, 0.015
+"""Threads of a library may wait for more work this long; afterwards a process should be idle."""
+
+_BUSY = 0.5
+"""Cores that a process uses while it has nothing to do, from which on it is at work."""
+
+MOST_LEAKED = 1.0
+"""Seconds; a process that is at work for longer is not waited for."""
+
+# What is measured must not be able to replace what measures.
+_dot, _abs, _multiply, _asarray, _array = np.dot, np.abs, np.multiply, np.asarray, np.array
+_now, _cpu, _sleep = perf_counter, process_time, sleep
+
+
+class Source(NamedTuple):
+    """The seed of a race, and how many images its pool has."""
+
+    seed: int
+    images: int
+
+
+class Turn(NamedTuple):
+    """A few timed calls, and the evidence.
+
+    seconds   of every call
+    which     of the pool's images, for every call and image of its batch
+    sums      for every call and image: with random signs, and of magnitudes
+    sample    one image of one call in full: its number in the pool, and the values
+    leaked    seconds of CPU time after the calls had returned
+    reason    what the process itself saw to be wrong, or ""
+    """
+
+    seconds: list[float]
+    which: list[tuple[int, ...]]
+    sums: list[list[tuple[float, float]]]
+    sample: tuple[int, Array] | None = None
+    leaked: float = 0.0
+    reason: str = ""
+
+
+def image(case: Case, source_seed: int, number: int) -> Array:
+    """An image of the pool, the same in every process."""
+    rng = np.random.default_rng((source_seed, number))
+    return features(rng, (case.n, case.d), case.dtype)
+
+
+def signs(length: int, seed: int) -> NDArray[np.float32]:
+    """Random signs for the sums of a descriptor of this length."""
+    drawn = np.random.default_rng((seed, 1 << 20)).integers(0, 2, length, dtype=np.int8)
+    return (2 * drawn - 1).astype(np.float32)
+
+
+def squares(values: Array) -> Array:
+    """The descriptor before its final norm, as shares of its sum of magnitudes.
+
+    The final norm takes signed square roots and divides by their length: this undoes the roots.
+    """
+    return np.asarray(values * np.abs(values))
+
+
+def sums(values: Array, random_signs: Array) -> tuple[float, float]:
+    """Of the squares of one image's values: with random signs, and of magnitudes."""
+    signed = magnitude = 0.0
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK]
+        size = _abs(block)
+        magnitude += float(_dot(size, size))
+        _multiply(size, block, out=size)
+        signed += float(_dot(size, random_signs[start : start + _BLOCK]))
+    return signed, magnitude
+
+
+@dataclass
+class _Slot:
+    data: Data
+    which: tuple[int, ...] = ()
+
+
+@dataclass
+class Stream:
+    """The inputs of one job. Its choices are drawn from the system's randomness."""
+
+    job: Job
+    case: Case
+    source: Source
+    slots: list[_Slot] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._pool = [image(self.case, self.source.seed, i) for i in range(self.source.images)]
+        self._rng = np.random.default_rng(randbits(64))
+        self._last = -1
+        shape = (self.case.batch, self.case.n, self.case.d)
+        for _ in range(SLOTS):
+            X = np.zeros(shape, self.case.dtype)
+            slot = _Slot(Data({"X": X}, {}))
+            self._fill(slot)
+            slot.data.placed["X"] = self.job.place(X)
+            self.slots.append(slot)
+        length = self.job_length()
+        self._signs = signs(length, self.source.seed).astype(self.case.dtype.result)
+
+    def job_length(self) -> int:
+        """Values of a descriptor."""
+        case = self.case
+        return case.k if case.descriptor.is_sketched else int(case.d**case.order)
+
+    def next(self) -> tuple[int, ...]:
+        """Put the next input before the job; returns which images of the pool it holds."""
+        number = int(self._rng.integers(SLOTS - (self._last >= 0)))
+        number += 0 <= self._last <= number  # never the last one again
+        self._last = number
+        slot = self.slots[number]
+        if self._rng.random() < 0.5:
+            self._fill(slot)
+            slot.data.placed["X"] = _overwritten(slot.data, self.job.place)
+        self.job.data.host, self.job.data.placed = slot.data.host, slot.data.placed
+        return slot.which
+
+    def _fill(self, slot: _Slot) -> None:
+        X, rng = slot.data.host["X"], self._rng
+        slot.which = tuple(int(i) for i in rng.integers(len(self._pool), size=len(X)))
+        for target, number in zip(X, slot.which, strict=True):
+            cut = int(rng.integers(self.case.n))
+            factor = X.dtype.type(2.0 ** int(rng.integers(-1, 2)))
+            source = self._pool[number]
+            _multiply(source[cut:], factor, out=target[: self.case.n - cut])
+            _multiply(source[:cut], factor, out=target[self.case.n - cut :])
+
+    def turn(self, calls: int, discard: int, watch: bool) -> Turn:
+        """Timed calls, after ``discard`` that are not reported but checked too.
+
+        watch   look for work that goes on afterwards, and for results that do not last
+        """
+        job = self.job
+        call = job.run_from_host if self.case.data == "host" else job.run
+        clock = Clock(job.device, touch=self._touch)
+        turn = Turn([], [], [])
+        sampled = int(self._rng.integers(discard, calls + discard))
+        sample: tuple[int, Array] | None = None
+        for number in range(discard + calls):
+            which = self.next()
+            reading, result = clock.call(call)
+            values, late = self._values(result)
+            del result
+            if isinstance(values, str):
+                return turn._replace(reason=values)
+            if number >= discard:
+                turn.seconds.append(reading.wall + late)
+            turn.which.append(which)
+            turn.sums.append([sums(row, self._signs) for row in values])
+            if number == sampled:
+                row = int(self._rng.integers(len(values)))
+                sample = which[row], _array(values[row])
+            del values
+        turn = turn._replace(sample=sample)
+        if not watch:
+            return turn
+        return turn._replace(leaked=leaked_seconds(), reason=self._overwritten_result(call))
+
+    def _touch(self, result: Any) -> Any:
+        """One value, read while the clock runs: a result that is not there yet is made now."""
+        if self.case.data == "host":
+            return result[0, 0]
+        return self.job.to_numpy(result[..., -1:])
+
+    def _values(self, result: Any) -> tuple[Array | str, float]:
+        """As NumPy, and seconds to charge for it: on the host the values should be there."""
+        before = _now()
+        values = result if self.case.data == "host" else self.job.to_numpy(result)
+        if type(values) is not np.ndarray:
+            return f"the result is a {type(values).__name__}, not an array", 0.0
+        took = _now() - before
+        shape = (self.case.batch, self.job_length())
+        if values.shape != shape:
+            return f"the result has the shape {values.shape} instead of {shape}", 0.0
+        if values.dtype != self.case.dtype.result:
+            return f"the result is {values.dtype} instead of {self.case.dtype.result}", 0.0
+        on_host = self.job.device.gpu_index is None
+        return values, took if on_host else 0.0
+
+    def _overwritten_result(self, call: Callable[[], Any]) -> str:
+        """Whether a later call changes an earlier result; these calls are not timed."""
+        self.next()
+        earlier = call()
+        self.job.device.synchronize()
+        values, _ = self._values(earlier)
+        before = [sums(row, self._signs) for row in values]
+        self.next()
+        call()
+        self.job.device.synchronize()
+        values, _ = self._values(earlier)
+        after = [sums(row, self._signs) for row in values]
+        return "" if before == after else "a later call overwrote the result of an earlier one"
+
+
+def _overwritten(data: Data, place: Callable[[Array], Any]) -> Any:
+    """The array where the backend wants it, with what the host's array now holds.
+
+    On the host it is a view, or a copy that is overwritten in place, as on a device.
+    """
+    placed, fresh = data.placed["X"], place(data.host["X"])
+    try:
+        placed[...] = fresh
+    except Exception:  # a library whose arrays cannot be written to
+        return fresh
+    return placed
+
+
+def leaked_seconds() -> float:
+    """CPU time of this process after its calls have returned: of work that they left behind.
+
+    Waits as long as threads may spin, then sees whether the process is idle; if not, until it is.
+    """
+    before = _cpu()
+    _sleep(_SPIN_SECONDS)
+    spun = _cpu() - before
+    leaked = 0.0
+    began = _now()
+    while _now() - began < MOST_LEAKED:
+        start, cpu = _now(), _cpu()
+        _sleep(_IDLE_SECONDS)
+        used = _cpu() - cpu
+        if used < _BUSY * (_now() - start):
+            break
+        leaked += used
+    return leaked + spun if leaked else 0.0
