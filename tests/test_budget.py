@@ -177,6 +177,25 @@ def test_who_is_far_behind_is_slower_by_a_call_that_was_given_up(
             assert "Others used 1.0 cores meanwhile" in found.sentence
 
 
+def test_what_a_worker_is_asked_for_is_said_in_words() -> None:
+    told = set()
+
+    class Listens(FakeWorkers):
+        def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
+            told.add(options["words"])
+            return super().play(function, name, case, options)
+
+    choose(Listens({name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}), 60.0)
+    assert told == {
+        "setting up its libraries",
+        "placing its data",
+        "its first call",
+        "its check against the reference",
+        "the measurement of its peak memory on the host",
+        "its turn in the race",
+    }
+
+
 def test_a_bound_is_kept_with_its_race(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {name: 0.02 * 1.5**i for i, name in enumerate(NAMES)} | {NAMES[-1]: 50.0}
     monkeypatch.setattr(qualifying, "predicted_seconds", lambda s, c, *_: times[str(c)])
