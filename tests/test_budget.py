@@ -177,6 +177,20 @@ def test_who_is_far_behind_is_slower_by_a_call_that_was_given_up(
             assert "Others used 1.0 cores meanwhile" in found.sentence
 
 
+def test_old_names_of_arguments_are_taken_with_a_warning() -> None:
+    seen: list[str] = []
+    workers = FakeWorkers({name: 0.01 * (i + 1) for i, name in enumerate(NAMES)})
+    with pytest.warns(DeprecationWarning, match="its name is") as warned:
+        found = choose(
+            workers, 60.0, report=lambda seconds, what: seen.append(what), noise=["It is loud."]
+        )
+    assert found.warnings[0] == "It is loud."
+    assert seen
+    assert {str(one.message).split()[-1] for one in warned} == {"progress.", "warnings."}
+    with pytest.raises(TypeError, match="nonsense"):
+        choose(workers, 60.0, nonsense=1)
+
+
 def test_what_a_worker_is_asked_for_is_said_in_words() -> None:
     told = set()
 
