@@ -26,7 +26,7 @@ def choice(
     for name, seconds in times.items():
         verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
         rows.append(Ranked(*Candidate.parse(name), State.OK, verdict, median_s=seconds))
-    backend, _, route = best.partition("/")
+    won = Candidate.found_in(best)
     fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
     fields = {
         "state": Verdict.FASTEST,
@@ -35,7 +35,9 @@ def choice(
         "rounds": 15,
         **fields,
     }
-    return Choice(case=case, backend=backend or None, route=route or None, sentence="", **fields)
+    return Choice(
+        case=case, backend=won and won.backend, route=won and won.route, sentence="", **fields
+    )
 
 
 def without_time(

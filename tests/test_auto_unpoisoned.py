@@ -30,7 +30,7 @@ def _timeouts(backend: str, case: Case) -> list[Ranked]:
     """As on a busy machine: every candidate of a backend is given up, or not even tried."""
     routes = Subject("descriptor", case.descriptor).routes()
     return [
-        without_time(f"{backend}/{route}", State.TIMEOUT, reason, bound)
+        without_time(str(Candidate(backend, route)), State.TIMEOUT, reason, bound)
         for i, route in enumerate(routes)
         for reason, bound in [
             ("predicted to take 40 s, may take 5 s", None)
@@ -268,7 +268,7 @@ def test_an_answer_of_other_threads_has_its_own_time() -> None:
     store.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert "(-)" not in found.sentence
-    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    measured = {str(o.candidate): o.measured_s for o in found.options if o.measured_s}
     assert measured == few
 
 
@@ -295,7 +295,7 @@ def test_what_was_measured_is_never_said_not_to_be() -> None:
     times = {"numba:cpu/dense": 3 * few[str(home)]}
     store.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
     found = dp.explain((2, 40, 12))
-    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    measured = {str(o.candidate): o.measured_s for o in found.options if o.measured_s}
     assert measured == few | times
     assert (found.backend, found.route) == tuple(home)
     assert "not measured" not in found.sentence

@@ -18,6 +18,7 @@ def test_what_is_asked_of_a_job_can_be_shown_and_stored() -> None:
     for name, measure in ONCE.items():
         assert measure.heading
         assert measure.meaning
+        assert measure.words
         assert measure.unit in UNITS.values()
         assert name in {field.name for field in fields(Ranked)}, "choosing/answer_types.py needs it"
 

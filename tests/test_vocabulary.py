@@ -129,20 +129,32 @@ def test_shapes_of_results_follow_the_sizes() -> None:
 
 _TAKEN_APART = re.compile(
     r"""(starts|ends)with\(\(?"(sketched|democratic|power|:?(cpu|cuda|ptx|torch|numpy))"""
-    r"""|(backend|name)\.r?partition\(":"|partition\("/"|"sketch" in"""
-    r"""|backend\}(/|,? | by )\{[a-z.]*route"""
+    r"""|(backend|name)\.r?partition\(":"|"sketch" in"""
 )
 
 
-def test_names_are_taken_apart_in_one_place_only() -> None:
+_CANDIDATE = re.compile(r"""partition\("/"|\{([a-z]+\.)?backend\}(/|,? | by )\{[a-z.]*route""")
+
+
+def _lines_with(pattern: re.Pattern[str], *folders: str) -> list[str]:
+    """Outside of the vocabulary's own package, and of this file."""
     home = ROOT / "src/demopool/problem"
-    found = [
+    return [
         f"{file.relative_to(ROOT)}: {line.strip()}"
-        for folder in ("src", "tools", "benchmarks")
+        for folder in folders
         for file in sorted((ROOT / folder).rglob("*.py"))
-        if home not in file.parents
+        if home not in file.parents and file != Path(__file__)
         for line in file.read_text().splitlines()
-        if _TAKEN_APART.search(line)
+        if pattern.search(line)
     ]
-    assert found == []
+
+
+def test_names_are_taken_apart_in_one_place_only() -> None:
+    assert _lines_with(_TAKEN_APART, "src", "tools", "benchmarks") == []
     assert _TAKEN_APART.search('name.endswith(":ptx")')
+
+
+def test_candidates_are_written_and_read_in_one_place_only() -> None:
+    assert _lines_with(_CANDIDATE, "src", "implementations", "tools", "benchmarks", "tests") == []
+    assert _CANDIDATE.search('f"{row.backend} by {row.route}"')
+    assert _CANDIDATE.search('backend, _, route = text.partition("/")')

@@ -16,8 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import wraps
 from math import inf
 from pathlib import Path
+from typing import ParamSpec
+from warnings import warn
 
 from ..contract import registry
 from ..errors import InvalidInput
@@ -36,10 +39,28 @@ from .ranking import answer
 from .referee import JudgeFailed
 from .runners import ProgressCallback, Workers
 
+P = ParamSpec("P")
+
 BUDGET = 60.0
 """Seconds for one case; starting processes, importing and compiling come on top."""
 
 
+_OLD_NAMES = {"report": "progress", "noise": "warnings"}
+
+
+def _with_old_names(choose: Callable[P, Choice]) -> Callable[P, Choice]:
+    @wraps(choose)
+    def called(*arguments: P.args, **options: P.kwargs) -> Choice:
+        for old in _OLD_NAMES.keys() & options:
+            sentence = f"choose({old}=) is deprecated: its name is {_OLD_NAMES[old]}."
+            warn(sentence, DeprecationWarning, stacklevel=2)
+            options[_OLD_NAMES[old]] = options.pop(old)
+        return choose(*arguments, **options)
+
+    return called
+
+
+@_with_old_names
 def choose(
     case: Case,
     *,

@@ -172,7 +172,7 @@ def _measure_once(race: Race, runner: Runner) -> None:
         calls = 5 if ONCE[measure].where is Where.TRANSFERS else 1
         if calls * call > _left(race):
             continue
-        race.progress(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
+        race.progress(f"{ONCE[measure].words} of {runner.name}")
         answer = race.ask(runner, requests.run_measure, measure=measure, warm=race.is_warm(runner))
         if answer.state is State.OK:
             found = answer.value

@@ -19,6 +19,7 @@ from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..profiles.eligibility import Ineligible
 from ..trials import requests
+from ..trials.measures import MEASURES
 from ..trials.samples import Sample
 from .budget import Budget
 from .referee import Referee
@@ -41,9 +42,8 @@ _WORDS: dict[Callable[..., Any], str] = {
     requests.run_first_call: "its first call",
     requests.run_descriptors: "its check against the reference",
     requests.run_turn: "its turn in the race",
-    requests.run_measure: "the measurement of its {measure}",
+    requests.run_measure: "the measurement of its {words}",
 }
-
 
 _CALLS = (requests.run_first_call, requests.run_turn)
 """What makes calls of the whole case."""
@@ -219,7 +219,8 @@ class Asking:
         self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]
     ) -> Answer:
         case = runner.case or self.case
-        words = _WORDS[function].format(**options)
+        asked_for = MEASURES.get(options.get("measure", ""))
+        words = _WORDS[function].format(words=asked_for and asked_for.words)
         answer = self._workers.of(runner.process).ask(
             function,
             Subject("descriptor", case.descriptor),
