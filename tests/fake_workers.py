@@ -11,6 +11,7 @@ from demopool.problem.vocabulary import State
 from demopool.trials import requests
 from demopool.trials.judgement import Judgement
 from demopool.trials.measures import MeasuredValue
+from demopool.trials.streams import Source, Turn
 
 Told = float | Answer | Callable[[int], float | Answer]
 _pids = count(1)
@@ -62,6 +63,27 @@ class FakeWorker:
         return answer
 
 
+class FakeReferee:
+    """Believes every turn: values are not computed here."""
+
+    seed = 0
+
+    def __init__(self, workers: FakeWorkers) -> None:
+        self._workers = workers
+
+    def source(self, case: Any) -> Source:
+        return Source(self.seed, 1)
+
+    def judge(self, candidate: Any, case: Any, found: Any) -> Judgement:
+        return Judgement(1.0 if found in self._workers.wrong else 1e-7, 1e-5, case)
+
+    def floor(self, candidate: Any, case: Any) -> None:
+        return None
+
+    def objection(self, candidate: Any, case: Any, turn: Turn, waited: float) -> str:
+        return ""
+
+
 class FakeWorkers:
     """``calls`` are seconds of a call of each candidate, or a function of its number of turns.
 
@@ -84,6 +106,7 @@ class FakeWorkers:
         self.calls, self.clock = dict(calls), FakeClock()
         self.start, self.loading, self.placing, self.judging = start, loading, placing, judging
         self.wrong = wrong
+        self.referee = FakeReferee(self)
         self.asked: list[tuple[str, str, float]] = []
         self.turns = dict.fromkeys(self.calls, 0)
         self._running: dict[str, FakeWorker] = {}
@@ -101,9 +124,8 @@ class FakeWorkers:
             return Answer(State.OK, self.loading), self.loading
         if function is requests.run_placing:
             return Answer(State.OK), self.placing
-        if function is requests.run_judgement:
-            error = 1.0 if name in self.wrong else 1e-7
-            return Answer(State.OK, Judgement(error, 1e-5, case)), self.judging
+        if function is requests.run_descriptors:
+            return Answer(State.OK, name), self.judging
         told = self.calls[name]
         if function is requests.run_turn:
             seconds = told(self.turns[name]) if callable(told) else told
@@ -114,9 +136,9 @@ class FakeWorkers:
             return seconds, 0.0
         if function is requests.run_turn:
             calls = options["calls"]
-            return Answer(State.OK, [seconds] * calls), max(seconds, 0.0) * (
-                calls + options["discard"]
-            )
+            made = calls + options["discard"]
+            turn = Turn([seconds] * calls, [(0,)] * made, [[(0.0, 1.0)]] * made)
+            return Answer(State.OK, turn), max(seconds, 0.0) * made
         if function is requests.run_first_call:
             return Answer(State.OK, seconds), max(seconds, 0.0)
         return Answer(State.OK, MeasuredValue(1e6)), max(seconds, 0.0)

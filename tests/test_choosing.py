@@ -24,8 +24,8 @@ from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State, Verdict
 from demopool.profiles.eligibility import ineligible
-from demopool.trials import samples
-from demopool.trials.judgement import judge, twin
+from demopool.trials import requests, samples
+from demopool.trials.judgement import run_judgement, twin
 
 import demopool as dp  # isort: skip
 
@@ -288,16 +288,10 @@ def test_every_candidate_is_judged_right_and_a_small_error_is_seen(
     for candidate in subject.candidates((usable,)):
         if ineligible(subject, candidate, case, package=dp):
             continue
-        assert judge(dp, candidate, case).is_right, candidate
-
-        class Off:
-            """A demopool whose descriptors are off by a little."""
-
-            @staticmethod
-            def describe(*arguments: Any, **options: Any) -> Any:
-                return dp.describe(*arguments, **options) * (1 + 1e-4)
-
-        assert not judge(Off, candidate, case).is_right, candidate
+        found = requests.run_descriptors(subject, candidate, case, on=case, seed=7)
+        assert run_judgement(candidate.route, case, 7, found).is_right, candidate
+        off = run_judgement(candidate.route, case, 7, found * (1 + 1e-4))
+        assert not off.is_right, candidate
 
 
 # --- real processes ---

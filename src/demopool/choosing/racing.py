@@ -372,6 +372,7 @@ class Race(Asking):
         patience = self.budget.patience
         case = runner.case or self.case
         watch = runner.leaks or not self.rounds or self._rng.random() < WATCHED
+        began = time.perf_counter()
         answer = self.ask(
             runner,
             requests.run_turn,
@@ -389,7 +390,8 @@ class Race(Asking):
         if answer.state is not State.OK:
             return answer
         turn = answer.value
-        objection = self.referee.objection(runner.candidate, case, turn)
+        waited = time.perf_counter() - began
+        objection = self.referee.objection(runner.candidate, case, turn, waited)
         if objection:
             runner.fail(State.WRONG, objection)
             self.keep_failure(runner)

@@ -8,6 +8,7 @@ a call, a call that is faster than the machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from secrets import randbits
 from statistics import median
 from typing import Any
@@ -34,6 +35,21 @@ IMPOSSIBLE = 0.5
 """Of the limit: another library than NumPy may be faster, but not twice as fast."""
 
 
+REQUEST_SECONDS = 0.005
+"""A request itself takes this long at most, but for values that are sent."""
+
+SLOW_CLOCK, SLOW_CLOCK_SECONDS = 1.5, 0.3
+"""How far the clocks of two processes may be apart, on a machine that is busy."""
+
+
+@dataclass
+class _Clocks:
+    """Seconds of a candidate's turns, by the clock of this process and by its own."""
+
+    ours: float = 0.0
+    its: float = 0.0
+
+
 class JudgeFailed(Exception):
     """There is no answer to compare with; says nothing about a candidate."""
 
@@ -47,6 +63,7 @@ class Referee:
         self._answers: dict[Case, Answers] = {}
         self._tolerances: dict[tuple[Case, str], float] = {}
         self._floors: dict[Case, float] = {}
+        self._clocks: dict[tuple[Candidate, Case], _Clocks] = {}
 
     def source(self, case: Case) -> Source:
         """Where the inputs of the timed calls come from."""
@@ -66,10 +83,18 @@ class Referee:
             self._floors[case] = floors.least_seconds(case, found)
         return self._floors[case]
 
-    def objection(self, candidate: Candidate, case: Case, turn: Turn) -> str:
-        """Why the turn does not count, or ""."""
+    def objection(self, candidate: Candidate, case: Case, turn: Turn, waited: float) -> str:
+        """Why the turn does not count, or ""; ``waited`` is how long it took by our own clock."""
         if turn.reason:
             return turn.reason
+        total = self._clocks.setdefault((candidate, case), _Clocks())
+        total.ours += waited - REQUEST_SECONDS
+        total.its += turn.elapsed - turn.unread
+        if total.ours > SLOW_CLOCK * total.its + SLOW_CLOCK_SECONDS:
+            return (
+                f"its clock is wrong: its turns took {readable(total.ours, 'time')}, and by its "
+                f"clock {readable(total.its, 'time')}"
+            )
         if turn.leaked >= streams.MOST_LEAKED:
             return (
                 f"its process was still at work {streams.MOST_LEAKED:g} s after its calls "

@@ -1,14 +1,14 @@
 """Inputs that no timed call has seen, and evidence of what every timed call returned.
 
 A pool of images is drawn from a seed that the operating system makes up for every race. Each timed
-call works on one of a few arrays in rotation. Between calls, outside the timed region, some arrays
-are overwritten at the same address: every image is one of the pool, with its rows rotated and its
-values scaled by a power of two. Neither changes a normalised descriptor, so the judge's answers for
-the images of the pool are answers for all of them, and a result that was kept by address, shape,
-first row or number of the call is wrong.
+call works on one of a few arrays in rotation, which is overwritten at its address before the call,
+outside the timed region: every image is one of the pool, with its rows rotated and its values
+scaled by a random factor. Neither changes a normalised descriptor, so the judge's answers for the
+images of the pool are answers for all of them; and a result that was kept by address, shape, first
+row, number of the call or whole content is either wrong or never found again.
 
-The memory that a call reads was last written, or read, a few calls ago, as in a stream of images.
-It is the same for all candidates; ``Clock(cold=True)`` empties the caches in addition.
+So the features of a call were written just before it, by the same code for all candidates: they are
+as warm in the caches as those of a stream of images are. ``Clock(cold=True)`` empties the caches.
 
 Evidence leaves the process: sums of each result with random signs, all values of one image, and
 seconds of work that went on after the calls had returned. The judge, a process in which no
@@ -68,6 +68,8 @@ class Turn(NamedTuple):
     sums      for every call and image: with random signs, and of magnitudes
     sample    one image of one call in full: its number in the pool, and the values
     leaked    seconds of CPU time after the calls had returned
+    unread    seconds that readings took longer than they say
+    elapsed   seconds of everything, by the same clock
     reason    what the process itself saw to be wrong, or ""
     """
 
@@ -76,6 +78,8 @@ class Turn(NamedTuple):
     sums: list[list[tuple[float, float]]]
     sample: tuple[int, Array] | None = None
     leaked: float = 0.0
+    unread: float = 0.0
+    elapsed: float = 0.0
     reason: str = ""
 
 
@@ -151,9 +155,8 @@ class Stream:
         number += 0 <= self._last <= number  # never the last one again
         self._last = number
         slot = self.slots[number]
-        if self._rng.random() < 0.5:
-            self._fill(slot)
-            slot.data.placed["X"] = _overwritten(slot.data, self.job.place)
+        self._fill(slot)
+        slot.data.placed["X"] = _overwritten(slot.data, self.job.place)
         self.job.data.host, self.job.data.placed = slot.data.host, slot.data.placed
         return slot.which
 
@@ -162,7 +165,9 @@ class Stream:
         slot.which = tuple(int(i) for i in rng.integers(len(self._pool), size=len(X)))
         for target, number in zip(X, slot.which, strict=True):
             cut = int(rng.integers(self.case.n))
-            factor = X.dtype.type(2.0 ** int(rng.integers(-1, 2)))
+            # A power of two where rounding would be seen: results are worked in float32.
+            power = rng.integers(-1, 2) if self.case.dtype.is_half else rng.uniform(-1, 1)
+            factor = X.dtype.type(2.0**power)
             source = self._pool[number]
             _multiply(source[cut:], factor, out=target[: self.case.n - cut])
             _multiply(source[:cut], factor, out=target[self.case.n - cut :])
@@ -172,15 +177,24 @@ class Stream:
 
         watch   look for work that goes on afterwards, and for results that do not last
         """
+        began = _now()
+        turn = self._turn(calls, discard, watch)
+        return turn._replace(elapsed=_now() - began)
+
+    def _turn(self, calls: int, discard: int, watch: bool) -> Turn:
         job = self.job
         call = job.run_from_host if self.case.data == "host" else job.run
         clock = Clock(job.device, touch=self._touch)
         turn = Turn([], [], [])
         sampled = int(self._rng.integers(discard, calls + discard))
         sample: tuple[int, Array] | None = None
+        around = read = 0.0
         for number in range(discard + calls):
             which = self.next()
+            before = _now()
             reading, result = clock.call(call)
+            around += _now() - before
+            read += reading.wall
             values, late = self._values(result)
             del result
             if isinstance(values, str):
@@ -193,7 +207,7 @@ class Stream:
                 row = int(self._rng.integers(len(values)))
                 sample = which[row], _array(values[row])
             del values
-        turn = turn._replace(sample=sample)
+        turn = turn._replace(sample=sample, unread=around - read)
         if not watch:
             return turn
         return turn._replace(leaked=leaked_seconds(), reason=self._overwritten_result(call))
@@ -224,14 +238,17 @@ class Stream:
         self.next()
         earlier = call()
         self.job.device.synchronize()
-        values, _ = self._values(earlier)
-        before = [sums(row, self._signs) for row in values]
+        before = self._values(earlier)[0]
+        if isinstance(before, str):
+            return before
+        known = [sums(row, self._signs) for row in before]
         self.next()
         call()
         self.job.device.synchronize()
-        values, _ = self._values(earlier)
-        after = [sums(row, self._signs) for row in values]
-        return "" if before == after else "a later call overwrote the result of an earlier one"
+        after = self._values(earlier)[0]
+        if isinstance(after, str) or [sums(row, self._signs) for row in after] != known:
+            return "a later call overwrote the result of an earlier one"
+        return ""
 
 
 def _overwritten(data: Data, place: Callable[[Array], Any]) -> Any:
