@@ -28,7 +28,7 @@ class Examined:
 
     def __init__(self, b: Backend, kernel: str) -> None:
         self.backend = b
-        self.cases: list[Launch] = getattr(cases, kernel)(b)
+        self.cases = cases.launches(b, kernel)
         self.module = replace(b.compiled(self.cases[0]), executed={})
         self.results = [self._bits(self.module, case) for case in self.cases]
 

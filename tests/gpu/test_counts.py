@@ -16,9 +16,10 @@ import pytest
 from demopool import ptx
 from demopool.implementations.shared import grids
 
-from . import cases, counted, made
-from .arrays import EVEN, KernelSizes
+from . import cases, counted
+from .arrays import EVEN, KernelSizes, lower
 from .backends import BACKENDS, EVERY_KERNEL, Backend, Launch
+from .made import Made
 
 SECTOR = 32
 STEP = 16
@@ -150,7 +151,7 @@ def test_a_triangle_is_read_once_and_k_written_once(cupy: Backend) -> None:
 
 def test_a_triangle_that_is_only_mirrored_is_not_written_again(cupy: Backend) -> None:
     n, ones = 256, np.ones((256, 256), np.float32)
-    done = Done(cupy, made.from_triangle(cupy, ones, cupy.launches.KEEP))
+    done = Done(cupy, Made(cupy, "from_triangle")(lower(ones), cupy.launches.KEEP))
     assert done.traffic["K"].loaded_bytes == n * (n + 1) // 2 * WORD
     assert done.traffic["K"].stored_bytes == n * (n - 1) // 2 * WORD
     assert done.counts.atomics == 0
@@ -174,7 +175,7 @@ def test_an_iteration_reads_each_element_of_k_once(b: Backend) -> None:
 @pytest.mark.parametrize("iterations", [2, 4, 10])
 def test_a_small_image_reads_k_once_for_all_iterations(b: Backend, iterations: int) -> None:
     K, targets, a = counted.launch(b, "small_image")[2][:3]
-    done = Done(b, made.small_image(b, K, targets, a, iterations=iterations))
+    done = Done(b, Made(b, "small_image")(K, targets, a, 0.5, iterations))
     read = done.traffic
     assert read["K"].loaded_bytes == SECTOR * read["K"].sectors == K.nbytes
     assert read["targets"].loaded_bytes == targets.nbytes
@@ -210,7 +211,7 @@ def test_a_row_that_is_not_doubtful_costs_two_words_and_its_place_in_the_moment(
     """Each warp of its block reads both, 32 bytes each, and the block is gone. In the tiles of X M
     the diagonal of M is read once for each row of tiles, a sector for each value."""
     X, v, forms, _ = counted.launch(numba, "exact_rows")[2]
-    done = Done(numba, made.exact_rows(numba, X, v, np.ones_like(forms), 0.5))
+    done = Done(numba, Made(numba, "exact_rows")(X, v, np.ones_like(forms), 0.5))
     assert done.traffic.keys() == {"forms"}
     assert done.counts.global_sectors == 2 * grids.WARPS * X.shape[0] * X.shape[1]
     assert done.counts.barriers == 0

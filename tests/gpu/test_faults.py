@@ -37,7 +37,7 @@ def _drawn() -> list[tuple[str, str]]:
     """All mistakes, or the first of each kernel and kind."""
     found = {}
     for backend in BACKENDS:
-        for what, (kernel, _, _, kind, _) in FAULTS[backend].items():
+        for what, (kernel, _, kind, _) in FAULTS[backend].items():
             key = (backend, what) if effort.cases(1, 0) else (backend, kernel, kind)
             found.setdefault(key, (backend, what))
     return list(found.values())
@@ -46,9 +46,9 @@ def _drawn() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("backend", "what"), _drawn())
 def test_a_mistake_is_named(backend: str, what: str) -> None:
     b = BACKENDS[backend]
-    kernel, old, new, kind, word = FAULTS[backend][what]
+    kernel, change, kind, word = FAULTS[backend][what]
     launch = counted.launch(b, kernel, UNEVEN)
-    module = b.spoilt(launch, old, new)
+    module = b.spoilt(launch, change)
     with pytest.raises(ptx.Fault) as caught:
         b.start(launch, module, counting=False, max_steps=STEPS)
     _is_named(b, caught, kind, word)
@@ -64,9 +64,9 @@ def test_without_a_mistake_nothing_is_named(backend: str, name: str) -> None:
 @pytest.mark.parametrize("what", VALUES)
 def test_a_mistake_that_no_check_can_name_changes_values(what: str) -> None:
     b = BACKENDS["cupy"]
-    kernel, old, new = VALUES[what]
+    kernel, change = VALUES[what]
     launch = counted.launch(b, kernel, UNEVEN)
-    right, wrong = b.run(launch), b.run(launch, b.spoilt(launch, old, new))
+    right, wrong = b.run(launch), b.run(launch, b.spoilt(launch, change))
     assert not all(np.array_equal(*pair, equal_nan=True) for pair in zip(right, wrong, strict=True))
 
 
@@ -123,22 +123,18 @@ def test_without_a_mistake_both_images_are_there(backend: str) -> None:
 
 @needs_cupy
 @pytest.mark.parametrize(
-    ("old", "new", "kind"),
+    ("change", "kind"),
     [
-        ("K + static_cast<size_t>(image) * n * n", "K + image * n * n", RACE),
-        (
-            "C[static_cast<size_t>(row) * n + column] = sums",
-            "C[static_cast<int>(row * n + column)] = sums",
-            OUTSIDE,
-        ),
+        ("K + [-static_cast<size_t>(image)-]{+image+} * n * n", RACE),
+        ("C[static_cast<[-size_t>(row)-]{+int>(row+} * n + column{+)+}] = sums", OUTSIDE),
     ],
     ids=["images that land in each other", "a place in an image as a signed number"],
 )
-def test_a_position_of_32_bits_is_named(old: str, new: str, kind: ptx.FaultKind) -> None:
+def test_a_position_of_32_bits_is_named(change: str, kind: ptx.FaultKind) -> None:
     b = BACKENDS["cupy"]
     launch, blocks = _last_tiles(b)
     with pytest.raises(ptx.Fault) as caught:
-        b.start(launch, b.spoilt(launch, old, new), blocks=blocks)
+        b.start(launch, b.spoilt(launch, change), blocks=blocks)
     _is_named(b, caught, kind, "argument 1")
 
 
@@ -150,7 +146,7 @@ def test_a_row_that_is_read_in_another_image_changes_values() -> None:
     targets, a, out = (np.full((2, _N), value, np.float32) for value in (1.0, 1.0, 0.0))
     launch = b.launches.step(K, targets, a, out, 0.5)
     blocks = [(launch[1].blocks - 1,)]
-    b.start(launch, b.spoilt(launch, "const size_t first", "const unsigned first"), blocks=blocks)
+    b.start(launch, b.spoilt(launch, "const [-size_t-]{+unsigned+} first"), blocks=blocks)
     assert np.isinf(out[1, -grids.WARPS :]).all()
     b.start(launch, blocks=blocks)
     assert (out[1, -grids.WARPS :] == 2.0**-8).all()
@@ -165,7 +161,7 @@ def test_sketches_that_land_in_each_other_are_named() -> None:
     shape, blocks = launch[1], grids.sketches(features, k)[0]
     chosen = [(0,), (shape.blocks - blocks,)]
     b.start(launch, blocks=chosen)
-    wrong = b.spoilt(launch, "for (size_t feature", "for (unsigned feature")
+    wrong = b.spoilt(launch, "for ([-size_t-]{+unsigned+} feature")
     with pytest.raises(ptx.Fault) as caught:
         b.start(launch, wrong, blocks=chosen)
     _is_named(b, caught, RACE, "argument 5")
