@@ -6,7 +6,7 @@ from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import launches, pool
-from .launch import Array, Launcher, itemsize
+from .launcher import Array, Launcher, itemsize
 
 
 def dense(

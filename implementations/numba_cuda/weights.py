@@ -6,7 +6,7 @@ from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import arrays, launches
-from .launch import Array, Launcher
+from .launcher import Array, Launcher
 
 
 def dense(

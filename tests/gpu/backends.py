@@ -54,9 +54,9 @@ class Backend(ABC):
         ]
         return (*sorted([*there, "scatter_far"]),)
 
-    def prepared(self, d: int, k: int) -> Any:
-        """Hashes, as its kernels want them."""
-        return self.emulated.prepare(dp.hashes(d, k), np.ascontiguousarray)
+    def prepared(self, hashes: dp.Hashes) -> Any:
+        """As its kernels want them."""
+        return dp.backend(self.ptx).implementation.prepare(hashes)
 
     @property
     @abstractmethod

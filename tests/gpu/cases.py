@@ -13,6 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
+import demopool as dp
+
 from .arrays import (
     DESCRIPTORS,
     POWERS,
@@ -254,7 +256,7 @@ def count_sketch(made: Made) -> list[Launch]:
     one of them not full."""
     X = whole(2, 5, 70)
     return [
-        made(X, a, made.b.prepared(70, k)[a is None], k=k)
+        made(X, a, made.b.prepared(dp.hashes(70, k))[a is None], k=k)
         for a in (None, counting(2, 5))
         for k in (7, 20, 1, 600)
     ]
@@ -262,7 +264,7 @@ def count_sketch(made: Made) -> list[Launch]:
 
 def scatter(made: Made) -> list[Launch]:
     sizes = ((2, 21, 50), (1, 270, 600))
-    return [made(whole(i, d, d), made.b.prepared(d, k), k=k) for i, d, k in sizes]
+    return [made(whole(i, d, d), made.b.prepared(dp.hashes(d, k)), k=k) for i, d, k in sizes]
 
 
 scatter_far = scatter

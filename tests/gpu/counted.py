@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demopool.problem.hashing import Hashes
+import demopool as dp
 
 from .arrays import EVEN, Array, KernelSizes, lower, positive, random
 from .backends import BACKENDS, Backend, Launch
@@ -113,12 +113,11 @@ class _Inputs(NamedTuple):
 
     def hashes(self) -> Any:
         if self.b.name == "cupy":
-            return self.b.prepared(self.z.d, self.z.k)
+            return self.b.prepared(dp.hashes(self.z.d, self.z.k))
         rng = np.random.default_rng(0)
         bins = [rng.integers(0, self.z.k, self.z.d) for _ in range(2)]
         signs = [rng.choice([-1, 1], self.z.d).astype(np.int8) for _ in range(2)]
-        made = Hashes(bins[0], signs[0], bins[1], signs[1], self.z.k)
-        return self.b.emulated.prepare(made, np.asarray)
+        return self.b.prepared(dp.Hashes(bins[0], signs[0], bins[1], signs[1], self.z.k))
 
 
 _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {

@@ -8,6 +8,7 @@ import effort
 import numpy as np
 import pytest
 
+import demopool as dp
 from demopool import ptx
 from demopool.implementations.shared import grids
 
@@ -157,7 +158,7 @@ def test_sketches_that_land_in_each_other_are_named() -> None:
     """2^19 features apart, in sketches of 8192 bins."""
     b, k, d, features = BACKENDS["cupy"], 8192, 2, 2**19 + 1
     X, out = ptx.reserve((1, features, d)), ptx.reserve((1, features, k))
-    launch = b.launches.count_sketch(X, None, b.prepared(d, k).first, out)
+    launch = b.launches.count_sketch(X, None, b.prepared(dp.hashes(d, k)).first, out)
     shape, blocks = launch[1], grids.sketches(features, k)[0]
     chosen = [(0,), (shape.blocks - blocks,)]
     b.start(launch, blocks=chosen)
