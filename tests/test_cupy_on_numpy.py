@@ -284,17 +284,13 @@ import demopool as dp
 X = np.ones((1, 4, 3), np.float32)
 dp.describe(X, "democratic")
 assert any(row["backend"] == "cupy:cuda" for row in dp.backends())
-print(dp.backend("cupy:ptx").weights(X).shape)
+assert dp.backend("cupy:ptx").weights(X).shape == (1, 4)
 """
 
 
 def test_everything_but_cupy_cuda_works_without_cupy() -> None:
     """cupy:ptx too: it needs the compiler, not CuPy."""
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_CUPY], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "(1, 4)\n"
+    subprocess.run([sys.executable, "-c", _WITHOUT_CUPY], check=True)
 
 
 _BESIDE_TORCH = """
@@ -304,14 +300,10 @@ X = np.random.default_rng(0).standard_normal((1, 20, 6)).astype(np.float32)
 one = dp.backend("cupy:ptx").weights(X)
 other = dp.backend("torch:cpu").weights(torch.from_numpy(X))
 assert np.abs(one - other.numpy()).max() < 1e-4
-print(dp.backend("cupy:ptx"))
 """
 
 
 def test_it_works_beside_torch_in_one_process() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("cupy")
-    done = subprocess.run(
-        [sys.executable, "-c", _BESIDE_TORCH], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-c", _BESIDE_TORCH], check=True)

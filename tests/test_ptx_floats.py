@@ -86,6 +86,11 @@ def assert_same(found: Array, wanted: Array, *inputs: Array) -> None:
     assert same.all(), f"{found[at]!r} for {wanted[at]!r} of {[i[at] for i in inputs]}"
 
 
+def check(code: str, kind: str, wanted: Array, *columns: Array) -> None:
+    """An instruction makes %d of a format from operands of the same one."""
+    assert_same(evaluate(code, kind, [kind] * len(columns), *columns), wanted, *columns)
+
+
 def exactly(
     kind: str, mode: str, exact: Callable[..., Fraction], plain: Callable[..., Any], *columns: Array
 ) -> Array:
@@ -148,15 +153,13 @@ class TestRounding:
         b = np.concatenate([b, -a[:50], a[:50] * np.array(1e-8, a.dtype)])
         a = np.concatenate([a, a[:50], a[:50]])
         wanted = exactly(kind, mode, lambda a, b: a + b, sum_of_zeros(mode), a, b)
-        assert_same(evaluate(f"add.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, b), wanted, a, b)
-        assert_same(
-            evaluate(f"sub.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, -b), wanted, a, b
-        )
+        check(f"add.{mode}.{kind} %d, %a, %b", kind, wanted, a, b)
+        check(f"sub.{mode}.{kind} %d, %a, %b", kind, wanted, a, -b)
 
     def test_products(self, kind: str, mode: str) -> None:
         a, b = operands(kind, 2)
         wanted = exactly(kind, mode, lambda a, b: a * b, plain(np.multiply), a, b)
-        assert_same(evaluate(f"mul.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, b), wanted, a, b)
+        check(f"mul.{mode}.{kind} %d, %a, %b", kind, wanted, a, b)
 
     def test_fused_products_are_rounded_once(self, kind: str, mode: str) -> None:
         a, b, c = operands(kind, 3)
@@ -187,15 +190,15 @@ class TestRounding:
         a, b = operands(kind, 2)
         nonzero = lambda a, b: a / b if b else Fraction(0)  # noqa: E731
         wanted = exactly(kind, mode, nonzero, plain(np.divide), a, b)
-        assert_same(evaluate(f"div.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, b), wanted, a, b)
+        check(f"div.{mode}.{kind} %d, %a, %b", kind, wanted, a, b)
         wanted = exactly(kind, mode, nonzero, plain(np.divide), np.ones_like(b), b)
-        assert_same(evaluate(f"rcp.{mode}.{kind} %d, %a", kind, [kind], b), wanted, b)
+        check(f"rcp.{mode}.{kind} %d, %a", kind, wanted, b)
 
     def test_square_roots(self, kind: str, mode: str) -> None:
         a = floats(kind, 600, 4)
         a = np.concatenate([a, np.abs(a), np.arange(20, dtype=a.dtype) ** 2])
         wanted = exactly(kind, mode, lambda a: root(a) if a > 0 else Fraction(0), plain(np.sqrt), a)
-        assert_same(evaluate(f"sqrt.{mode}.{kind} %d, %a", kind, [kind], a), wanted, a)
+        check(f"sqrt.{mode}.{kind} %d, %a", kind, wanted, a)
 
     def test_conversions_of_integers(self, kind: str, mode: str) -> None:
         for source in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):

@@ -12,13 +12,9 @@ from demopool import ptx
 pytest.importorskip("cuda.bindings.nvrtc")
 
 from ptx_samples import cases
+from ptx_samples.cases import launched
 
 f32, i32 = np.float32, np.int32
-
-
-def launched(body: str, parameters: str, args: list[Any], grid: int = 1, **options: Any) -> None:
-    source = f'extern "C" __global__ void kernel({parameters}) {{\n{body}\n}}\n'
-    ptx.compile(source).launch("kernel", grid, args=args, **options)
 
 
 WARP_SYNCHRONOUS = """

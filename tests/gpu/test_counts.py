@@ -27,26 +27,10 @@ STEP = 16
 
 WORD = 4
 
-both = pytest.mark.parametrize("b", BACKENDS.values(), ids=list(BACKENDS))
-
 
 @pytest.fixture(scope="module", params=list(BACKENDS))
 def counts(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return request.param, counted.counts(request.param)
-
-
-@pytest.fixture
-def cupy() -> Backend:
-    if "cupy" not in BACKENDS:
-        pytest.skip("cupy:ptx is not usable here")
-    return BACKENDS["cupy"]
-
-
-@pytest.fixture
-def numba() -> Backend:
-    if "numba" not in BACKENDS:
-        pytest.skip("numba:ptx is not usable here")
-    return BACKENDS["numba"]
 
 
 class Done:
@@ -67,7 +51,6 @@ def _done(b: Backend, name: str, z: KernelSizes = EVEN) -> Done:
     return Done(b, counted.launch(b, name, z))
 
 
-@both
 def test_every_kernel_has_a_launch_and_cases(b: Backend) -> None:
     """Those of Numba that only set, copy or finish something are not counted."""
     there = {name.partition(",")[0] for name in counted.names(b)}
@@ -130,7 +113,6 @@ def test_short_features_leave_free_step_four_of_five(cupy: Backend) -> None:
     assert 0.8 < (done.counts.useful_bytes - cached.useful_bytes) / moved < 0.87
 
 
-@both
 def test_the_gram_kernel_reads_its_tiles_and_writes_k_once(b: Backend) -> None:
     done = _done(b, "gram")
     X, K = done.arrays["X"], done.arrays["K"]
@@ -157,7 +139,6 @@ def test_a_triangle_that_is_only_mirrored_is_not_written_again(cupy: Backend) ->
     assert done.counts.atomics == 0
 
 
-@both
 def test_an_iteration_reads_each_element_of_k_once(b: Backend) -> None:
     """The weights it reads for every row, n words that a cache holds."""
     done = _done(b, "step")
@@ -171,7 +152,6 @@ def test_an_iteration_reads_each_element_of_k_once(b: Backend) -> None:
     assert done.counts.flops >= 2 * K.size
 
 
-@both
 @pytest.mark.parametrize("iterations", [2, 4, 10])
 def test_a_small_image_reads_k_once_for_all_iterations(b: Backend, iterations: int) -> None:
     K, targets, a = counted.launch(b, "small_image")[2][:3]
@@ -221,7 +201,6 @@ def test_a_row_that_is_not_doubtful_costs_two_words_and_its_place_in_the_moment(
     assert done.traffic["M"].sectors == blocks * (tile // SECTOR + grids.TILE)
 
 
-@both
 def test_a_descriptor_that_fits_is_read_once_and_written_once(b: Backend) -> None:
     done = _done(b, "normalized_at_once")
     V = done.arrays["V"]
@@ -229,7 +208,6 @@ def test_a_descriptor_that_fits_is_read_once_and_written_once(b: Backend) -> Non
     assert done.counts.global_bytes == 2 * V.nbytes
 
 
-@both
 @pytest.mark.parametrize(("name", "array"), [("scaled", "X"), ("normalized", "V")])
 def test_element_wise_kernels_read_once_and_write_once(b: Backend, name: str, array: str) -> None:
     """And a number or two of their image for each warp, 32 bytes of 128."""
@@ -239,7 +217,6 @@ def test_element_wise_kernels_read_once_and_write_once(b: Backend, name: str, ar
     assert done.counts.global_bytes <= 1.25 * 2 * size
 
 
-@both
 @pytest.mark.parametrize("name", ["largest", "power_sums"])
 def test_reductions_read_once_and_write_a_number_for_each_warp(b: Backend, name: str) -> None:
     done = _done(b, name)
@@ -262,7 +239,6 @@ def test_a_count_sketch_reads_features_once_and_writes_bins_once(cupy: Backend) 
     assert sum(array.nbytes for array in done.arrays.values()) <= 1.2 * (X.nbytes + out.nbytes)
 
 
-@both
 @pytest.mark.parametrize("name", ["scatter", "scatter_far"])
 def test_a_matrix_is_scattered_in_one_reading(b: Backend, name: str) -> None:
     done = _done(b, name)
@@ -273,7 +249,6 @@ def test_a_matrix_is_scattered_in_one_reading(b: Backend, name: str) -> None:
 # --- shared memory ---
 
 
-@both
 def test_the_inner_loop_of_products_has_no_bank_conflicts(b: Backend) -> None:
     """Twice as long features: what they cost more is the inner loop, without the mirror image. Two
     rows of 17 words share a bank when they are stored, one pass more for each of 8 stores by 8
@@ -297,7 +272,6 @@ def test_the_mirror_image_costs_one_pass_more_for_each_access(cupy: Backend) -> 
     assert three.shared_requests - 2 * one.shared_requests == least
 
 
-@both
 @pytest.mark.parametrize("name", ["small_image", "normalized_at_once"])
 def test_what_stays_in_shared_memory_has_no_bank_conflicts(b: Backend, name: str) -> None:
     found: ptx.Counts = _done(b, name).counts

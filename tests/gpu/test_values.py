@@ -16,26 +16,14 @@ from demopool.implementations.shared import grids, scaling
 
 from .arrays import Array
 from .arrays import random as _features
-from .backends import ARCH, BACKENDS, Backend
+from .backends import ARCH, Backend
 
 FLOATS = (np.float32, np.float64)
-
-
-@pytest.fixture(params=list(BACKENDS))
-def b(request: pytest.FixtureRequest) -> Backend:
-    return BACKENDS[request.param]
 
 
 @pytest.fixture
 def ops(b: Backend) -> dp.Operations:
     return dp.backend(b.ptx)
-
-
-@pytest.fixture
-def cupy() -> dp.Operations:
-    if "cupy" not in BACKENDS:
-        pytest.skip("cupy:ptx is not usable here")
-    return dp.backend("cupy:ptx")
 
 
 def _close(found: Array, wanted: Array, units: float = 64) -> None:
@@ -259,24 +247,25 @@ def test_descriptors_that_do_not_fit_into_shared_memory_are_normalized(
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("route", ["eigh", "newton", "polar"])
 def test_matrices_beyond_the_solvers_for_many_small_ones(
-    cupy: dp.Operations, route: str, count: int
+    cupy: Backend, route: str, count: int
 ) -> None:
     """They go one by one, or are only multiplied."""
     X = _features(count, 60, 40, dtype=np.float64)
-    found = cupy.power(X, route=route)
+    found = dp.backend(cupy.ptx).power(X, route=route)
     _close(found, reference.power(X), units=20_000 if route == "polar" else 500)
 
 
 def test_spectra_are_made_in_parts_where_memory_is_short(
-    cupy: dp.Operations, monkeypatch: pytest.MonkeyPatch
+    cupy: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from demopool.implementations.cupy_cuda import sketch
 
     X, h = _features(2, 23, 9), dp.hashes(9, k=16)
     a = np.abs(_features(2, 23)) + np.float32(0.1)
     monkeypatch.setattr(sketch, "SPECTRUM_BYTES", 4 * 16 * 4 * 2 * 5)
-    _close(cupy.pool_sketch(X, h, a, route="fft"), reference.pool_sketch(X, h, a))
-    _close(cupy.sketch(X, h), reference.sketch(X, h))
+    ops = dp.backend(cupy.ptx)
+    _close(ops.pool_sketch(X, h, a, route="fft"), reference.pool_sketch(X, h, a))
+    _close(ops.sketch(X, h), reference.sketch(X, h))
 
 
 def test_the_gram_matrix_at_65536_features(b: Backend) -> None:
