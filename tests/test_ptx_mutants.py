@@ -11,14 +11,12 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc")
 pytest.importorskip("numba.cuda")
 
-from gpu.mutation import MUTANTS, check
+from gpu.mutation import MUTANTS, STEPS, check
 from ptx_samples import cases
 
 from demopool import ptx
 
 TESTED = effort.cases(MUTANTS, 16)
-STEPS = 20_000
-"""No sample takes half as many: a mutant that does never ends."""
 
 # Mutants that are left, by sample: a piece of the line of the source that was changed, and why no
 # test can see it, once for each mutant. One that is left and not named here fails the test, and so

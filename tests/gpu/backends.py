@@ -48,11 +48,9 @@ class Backend(ABC):
     @property
     def kernels(self) -> tuple[str, ...]:
         """By their names; ``scatter`` launches one of two."""
-        own = vars(self.launches).items()
-        there = [
-            n for n, f in own if isinstance(f, FunctionType) and f.__module__.endswith("launches")
-        ]
-        return (*sorted([*there, "scatter_far"]),)
+        there = [f for f in vars(self.launches).values() if isinstance(f, FunctionType)]
+        own = [f.__name__ for f in there if f.__module__ == self.launches.__name__]
+        return (*sorted([*own, "scatter_far"]),)
 
     def prepared(self, hashes: dp.Hashes) -> Any:
         """As its kernels want them."""
@@ -201,11 +199,9 @@ def _is_inlined(node: ast.stmt, kernel: str) -> bool:
     return is_function and (node.name == kernel or bool(node.decorator_list))
 
 
-def available() -> dict[str, Backend]:
-    """Those that can be executed here, by name."""
-    there = registry.available()
-    return {one.name: one() for one in (Cupy, Numba) if f"{one.name}:ptx" in there}
+BACKENDS: dict[str, Backend] = {
+    one.name: one() for one in (Cupy, Numba) if f"{one.name}:ptx" in registry.available()
+}
+"""Those that can be executed here."""
 
-
-BACKENDS = available()
 EVERY_KERNEL = [(name, kernel) for name, one in BACKENDS.items() for kernel in one.kernels]

@@ -20,7 +20,7 @@ from .backends import Backend, Launch
 
 MUTANTS = 50
 STEPS = 20_000
-"""No case takes half as many: a mutant that does never ends."""
+"""No case, and no sample, takes half as many: a mutant that does never ends."""
 
 
 class Examined:

@@ -76,13 +76,6 @@ def test_no_thread_works_through_an_image_alone(counts: tuple[str, dict[str, Any
         assert threads > least, name
 
 
-def test_nothing_is_worked_on_in_double_and_nothing_is_in_local_memory(
-    counts: tuple[str, dict[str, Any]],
-) -> None:
-    for one in counts[1].values():
-        assert one["double_flops"] == one["local_requests"] == 0
-
-
 # --- bytes ---
 
 # Sizes at which a row is as long as rows are. A warp that has a row to itself reads its target and

@@ -16,8 +16,8 @@ from . import counted
 from .arrays import UNEVEN
 from .backends import BACKENDS, EVERY_KERNEL, Backend, Launch
 from .faults import FAULTS, OUTSIDE, RACE, VALUES
+from .mutation import STEPS
 
-STEPS = 20_000
 SPOILT = [
     (backend, kernel)
     for backend in BACKENDS

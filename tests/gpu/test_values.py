@@ -31,6 +31,15 @@ def _close(found: Array, wanted: Array, units: float = 64) -> None:
     assert np.abs(found - wanted).max() <= units * eps * np.abs(wanted).max()
 
 
+def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
+    """Over the tolerance; not finite where a weight is not."""
+    route = settings.pop("route", "matrix-free")
+    found = ops.weights(X, route=route, **settings)
+    wanted = reference.weights(X, **settings)
+    allowed = tolerance.for_weights(X, X.dtype.name, **settings)
+    return float((np.abs(found / wanted - 1).max(axis=-1) / allowed).max())
+
+
 # --- numbers that are not ordinary ---
 
 
@@ -74,21 +83,16 @@ def test_the_scale_of_features_is_put_back_to_the_last_units(
 ) -> None:
     """With so few features that nothing else rounds much."""
     X = (_features(2, 2, 1, dtype=dtype) * dtype(scale)).astype(dtype)
-    settings = {"gamma": gamma, "tau": tau, "iterations": iterations}
-    found = ops.weights(X, route=route, **settings)
-    wanted = reference.weights(X, **settings)
-    allowed = tolerance.for_weights(X, np.dtype(dtype).name, iterations=iterations)
-    assert (np.abs(found / wanted - 1).max(axis=-1) <= allowed).all()
+    assert _error(ops, X, route=route, gamma=gamma, tau=tau, iterations=iterations) <= 1
 
 
 def test_weights_that_just_fit_are_not_lost_on_the_way(ops: dp.Operations) -> None:
-    """The factor of the scale alone is too small for float32; the weights are not."""
+    """The factor of the scale alone is too small for float32; the weights are not, and they have no
+    more error than with tau = 0.5, for which 0.4 of this tolerance is allowed."""
     X = (np.array([[-0.13], [0.64]]) * 1e12).astype(np.float32)
     settings = {"gamma": 0.0, "tau": 0.95, "iterations": 5}
-    wanted = reference.weights(X, **settings)
-    assert wanted.max() < 1e-36
-    error = np.abs(ops.weights(X, **settings) / wanted - 1).max()
-    assert error <= tolerance.for_weights(X, "float32", iterations=5)
+    assert reference.weights(X, **settings).max() < 1e-36
+    assert _error(ops, X, route="auto", **settings) <= 0.4
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-21), (np.float64, 1e-160)])
@@ -116,39 +120,30 @@ def _rotated(n: int, d: int, *, live: int, faint: float, dtype: Any) -> Array:
     return X.astype(dtype)
 
 
-def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
-    """Over the tolerance; not finite where a weight is not."""
-    route = settings.pop("route", "matrix-free")
-    found = ops.weights(X, route=route, **settings)
-    wanted = reference.weights(X, **settings)
-    allowed = tolerance.for_weights(X, X.dtype.name, **settings)
-    return float((np.abs(found / wanted - 1).max(axis=-1) / allowed).max())
-
-
 @pytest.mark.parametrize(
-    ("d", "live", "faint", "gamma", "tau"),
+    ("d", "live", "faint", "gamma", "tau", "dtype"),
     [
-        (12, 12, 1e-3, 0.0, 1.0),
-        (12, 12, 1e-3, 0.0, 0.9),
-        (12, 12, 0.1, 0.0, 1.0),
-        (40, 4, 1e-2, 0.0, 1.0),
-        (64, 2, 0.03, 0.5, 0.5),
+        (12, 12, 1e-3, 0.0, 1.0, np.float32),
+        (12, 12, 1e-3, 0.0, 0.9, np.float32),
+        (12, 12, 0.1, 0.0, 1.0, np.float32),
+        (40, 4, 1e-2, 0.0, 1.0, np.float32),
+        (64, 2, 0.03, 0.5, 0.5, np.float32),
+        (12, 12, 1e-6, 0.0, 1.0, np.float64),
     ],
 )
 def test_rows_in_directions_that_others_do_not_have(
-    ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float
+    ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float, dtype: Any
 ) -> None:
     """Their forms x^T M x cancel at first. With large tau they then gain weights with which those
     of all others do: which rows must be summed exactly is another question in every iteration."""
-    X = _rotated(48, d, live=live, faint=faint, dtype=np.float32)
+    X = _rotated(48, d, live=live, faint=faint, dtype=dtype)
     assert _error(ops, X, gamma=gamma, tau=tau) <= 1
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_such_rows_at_other_scales_and_in_batches(ops: dp.Operations, scale: float) -> None:
-    X = np.stack(
-        [_rotated(48, 12, live=12, faint=f, dtype=np.float32) for f in (1e-3, 0.1)]
-    ) * np.float32(scale)
+    images = [_rotated(48, 12, live=12, faint=f, dtype=np.float32) for f in (1e-3, 0.1)]
+    X = np.stack(images) * np.float32(scale)
     assert _error(ops, X, gamma=0.0, tau=0.9, iterations=4) <= 1
 
 
@@ -158,11 +153,6 @@ def test_an_image_of_one_colour(ops: dp.Operations) -> None:
     wanted = reference.pool(X)
     error = np.abs(ops.pool(X) / wanted - 1).max()
     assert error <= tolerance.for_pool(X, None, wanted, "float32", order=2)
-
-
-def test_such_rows_in_double(ops: dp.Operations) -> None:
-    X = _rotated(48, 12, live=12, faint=1e-6, dtype=np.float64)
-    assert _error(ops, X, gamma=0.0, tau=1.0) <= 1
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -211,9 +201,7 @@ def test_many_features_take_several_blocks_for_each_image(
 ) -> None:
     """n beyond the shared memory of a block, and partial tiles on every side."""
     X = _features(count, 210 if b.max_shared else 131, 70)
-    found = ops.weights(X, route="dense", iterations=3)
-    error = np.abs(found / reference.weights(X, iterations=3) - 1).max(axis=-1)
-    assert (error <= tolerance.for_weights(X, "float32", iterations=3)).all()
+    assert _error(ops, X, route="dense", iterations=3) <= 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
