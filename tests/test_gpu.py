@@ -79,6 +79,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
+LISTING = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
+
+
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No NVML stays open from one test to the next."""
@@ -183,9 +186,8 @@ def test_refused_answer_is_none_and_the_rest_is_there(nvml: Nvml, function: str)
     """Scenario: one function after the other is not supported. Expected: at most its own values
     are missing; without the functions that list GPUs there are none."""
     nvml.refuses = {function}
-    listing = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
     found, now = gpu.gpus(), gpu.telemetry()
-    if function in listing:
+    if function in LISTING:
         assert (found, now) == ([], None)
         return
     assert len(found) == 2
@@ -195,8 +197,7 @@ def test_refused_answer_is_none_and_the_rest_is_there(nvml: Nvml, function: str)
 
 
 def test_everything_refused_is_none(nvml: Nvml) -> None:
-    keep = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
-    nvml.refuses = set(ANSWERS) - keep
+    nvml.refuses = set(ANSWERS) - LISTING
     assert set(_telemetry().values()) == {None}
     assert gpu.gpus()[1] == dict.fromkeys(gpu.gpus()[1], None) | {"index": 1}
     with gpu.Watch() as watch:

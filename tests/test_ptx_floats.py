@@ -269,8 +269,7 @@ def test_extremes_prefer_numbers_and_order_zeros(kind: str) -> None:
     lower, higher = np.where(np.isnan(a), b, a), np.where(np.isnan(a), b, a)
     for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         if not keep_nan[i]:
-            ordered = sorted([x, y], key=lambda v: (v, math.copysign(1, v)))
-            lower[i], higher[i] = ordered
+            lower[i], higher[i] = sorted([x, y], key=lambda v: (v, math.copysign(1, v)))
     for code, wanted in (("min.t %d, %a, %b", lower), ("max.t %d, %a, %b", higher)):
         check(code.replace(".t", f".{kind}"), kind, wanted, a, b)
         if kind != "f64":
@@ -314,13 +313,11 @@ def test_slct_takes_the_second_for_nan_and_flushes_only_what_it_tests() -> None:
     for ftz, tested in (("", SMALL), (".ftz", flushed(SMALL))):
         found = evaluate(f"slct{ftz}.f32.f32 %d, %a, %b, %c", "f32", ["f32"] * 3, a, b, SMALL)
         assert_same(found, np.where(tested >= 0, a, b))
-        found = evaluate(
-            f"slct{ftz}.u64.f32 %d, %a, %b, %c", "u64", ["u64", "u64", "f32"], a * 0 + 5, b, SMALL
-        )
+        code, kinds = f"slct{ftz}.u64.f32 %d, %a, %b, %c", ["u64", "u64", "f32"]
+        found = evaluate(code, "u64", kinds, a * 0 + 5, b, SMALL)
         assert (found == np.where(tested >= 0, 5, 2)).all()
-    found = evaluate(
-        "slct.f64.s32 %d, %a, %b, %c", "f64", ["f64", "f64", "s32"], [1] * 3, [2] * 3, [-1, 0, 1]
-    )
+    code, kinds = "slct.f64.s32 %d, %a, %b, %c", ["f64", "f64", "s32"]
+    found = evaluate(code, "f64", kinds, [1] * 3, [2] * 3, [-1, 0, 1])
     assert found.tolist() == [2, 1, 1]
 
 
@@ -340,10 +337,8 @@ def test_properties_and_signs(kind: str) -> None:
     assert_same(np.abs(found), np.abs(b))
     check(f"abs.{kind} %d, %a", kind, np.abs(a), a)
     check(f"neg.{kind} %d, %a", kind, -a, a)
-    assert_same(
-        evaluate(f"selp.{kind} %d, %a, %b, %c", kind, [kind, kind, "pred"], a, b, a == 0),
-        np.where(a == 0, a, b),
-    )
+    found = evaluate(f"selp.{kind} %d, %a, %b, %c", kind, [kind, kind, "pred"], a, b, a == 0)
+    assert_same(found, np.where(a == 0, a, b))
 
 
 # --- elementary functions ---

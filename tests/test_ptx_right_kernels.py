@@ -187,9 +187,8 @@ def test_flag_of_another_block_with_a_fence() -> None:
 
 def test_bytes_next_to_each_other_belong_to_different_threads() -> None:
     x = np.zeros((3, 50), np.uint8)
-    launched(
-        "x[blockIdx.x * 50 + threadIdx.x] = threadIdx.x;", "unsigned char* x", [x], 3, block=50
-    )
+    body = "x[blockIdx.x * 50 + threadIdx.x] = threadIdx.x;"
+    launched(body, "unsigned char* x", [x], 3, block=50)
     np.testing.assert_array_equal(x, np.tile(np.arange(50), (3, 1)))
 
 

@@ -258,11 +258,9 @@ def test_a_called_function_returns_what_each_lane_makes(guard: str) -> None:
         st.param.b64 [y], %q4; st.param.b32 [result], %r5;
         {guard}call (result), choose, (x, y); ld.param.b32 %r5, [result];
         st.global.u32 [%q9], %r5;"""
-    wanted = np.where(LANE % 2, LANE * 100, LANE + 7)
-    assert (
-        lanes(body, before=FUNCTION).tolist()
-        == np.where((LANE < 20) | (not guard), wanted, 3).tolist()
-    )
+    called = np.where(LANE % 2, LANE * 100, LANE + 7)
+    wanted = np.where((LANE < 20) | (not guard), called, 3)
+    assert lanes(body, before=FUNCTION).tolist() == wanted.tolist()
 
 
 def test_a_trap_is_a_fault_of_the_kernel() -> None:

@@ -17,7 +17,7 @@ from demopool import ptx
 from demopool.implementations.shared import grids
 
 from . import counted
-from .backends import ARCH, BACKENDS, Backend
+from .backends import ARCH, BACKENDS, EVERY_KERNEL, Backend
 
 FLOATS = (np.float32, np.float64)
 
@@ -123,12 +123,7 @@ def test_the_row_of_a_tile_is_right_in_numba(numba: Backend) -> None:
 
 # --- what the assembler says ---
 
-COUNTED = [
-    (backend, name)
-    for backend, b in BACKENDS.items()
-    for name in counted.names(b)
-    if "," not in name
-]
+COUNTED = [one for one in EVERY_KERNEL if one[1] in counted.names(BACKENDS[one[0]])]
 
 
 @pytest.mark.parametrize(("backend", "name"), COUNTED)
