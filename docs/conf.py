@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import demopool
 
@@ -45,3 +46,13 @@ python_maximum_signature_line_length = 80
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
+
+
+def _readable_default(*event: Any) -> tuple[str | None, str | None]:
+    """The default of a dataclass's dict is no expression, so that Sphinx would not parse any."""
+    signature, returned = event[-2:]
+    return signature and signature.replace("<factory>", "{}"), returned
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-signature", _readable_default)

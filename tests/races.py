@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.choosing.choice import Choice, Ranked
+from demopool.choosing.answer_types import Choice, Ranked
 from demopool.machine.system import usual_threads
+from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State, Verdict
 from demopool.profiles import store
@@ -23,10 +24,9 @@ def choice(
     """The answer of a race: times by name of the candidate, the winner, and rows without a time."""
     rows = []
     for name, seconds in times.items():
-        backend, _, route = name.partition("/")
         verdict = Verdict.FASTEST if name == best else Verdict.SLOWER
-        rows.append(Ranked(backend, route, State.OK, verdict, median_s=seconds))
-    backend, _, route = best.partition("/")
+        rows.append(Ranked(*Candidate.parse(name), State.OK, verdict, median_s=seconds))
+    won = Candidate.found_in(best)
     fields = {"fingerprint": HERE, "threads": usual_threads(), **changes}
     fields = {
         "state": Verdict.FASTEST,
@@ -35,10 +35,14 @@ def choice(
         "rounds": 15,
         **fields,
     }
-    return Choice(case=case, backend=backend or None, route=route or None, sentence="", **fields)
+    return Choice(
+        case=case, backend=won and won.backend, route=won and won.route, sentence="", **fields
+    )
 
 
-def without_time(name: str, state: State, reason: str, at_least_s: float | None = None) -> Ranked:
-    """A candidate that was wrong, crashed, or ran out of time or memory."""
-    backend, _, route = name.partition("/")
-    return Ranked(backend, route, state, reason=reason, at_least_s=at_least_s)
+def without_time(
+    name: str, state: State, reason: str, at_least_s: float | None = None, *, untried: bool = False
+) -> Ranked:
+    """A candidate that was wrong, crashed, ran out of time or memory, or was left out."""
+    candidate = Candidate.parse(name)
+    return Ranked(*candidate, state, reason=reason, at_least_s=at_least_s, untried=untried)

@@ -11,7 +11,7 @@ import pytest
 from races import CASE, HERE, TIMES, choice
 
 import demopool as dp
-from demopool.choosing.choice import Choice, Ranked
+from demopool.choosing.answer_types import Choice, Ranked
 from demopool.contract import registry
 from demopool.errors import InvalidInput, Unsupported
 from demopool.machine.system import usual_threads
@@ -128,7 +128,8 @@ def test_operations_take_the_fitted_route(monkeypatch: pytest.MonkeyPatch) -> No
     )
     prices = estimates.prices("numpy:cpu", "float32")
     assert prices != costs.coefficients("numpy:cpu", "float32")
-    assert costs.cheapest("numpy:cpu", "pool_sketch", sketched, prices) == "moment"
+    shape = (1, sketched.n, sketched.d)
+    assert auto.pick_route("numpy:cpu", "pool_sketch", shape, "float32", k=512) == "moment"
 
 
 def test_the_fit_finds_the_coefficients_of_recorded_times() -> None:

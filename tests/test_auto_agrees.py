@@ -12,6 +12,7 @@ from races import choice, without_time
 import demopool as dp
 from demopool.contract import registry
 from demopool.errors import Unsupported
+from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
 from demopool.profiles import auto, store
@@ -113,7 +114,7 @@ def test_all_ways_take_one_route(descriptor: str, backend: str, ran: list[str]) 
         store.reset()
         (best,) = set(_routes(descriptor, shape, backend, ran))
         other = _second(descriptor, shape, backend, best)
-        names = {route: f"{backend}/{route}" for route in (best, other)}
+        names = {route: str(Candidate(backend, route)) for route in (best, other)}
         case = _case(descriptor, shape)
 
         times = {names[best]: 1e-1, names[other]: 1e-7}

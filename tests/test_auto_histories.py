@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from races import choice, without_time
 
-from demopool.choosing.choice import Ranked
+from demopool.choosing.answer_types import Ranked
 from demopool.common import places
 from demopool.contract import registry
 from demopool.errors import Unsupported
@@ -129,11 +129,13 @@ def _play(rng: np.random.Generator, case: Case) -> tuple[list[Ranked], bool]:
             bound = max(15.0, seconds / 2)
             rows.append(without_time(name, State.TIMEOUT, "gave no answer", bound))
         elif what == "hopeless":
-            rows.append(without_time(name, State.TIMEOUT, "predicted to take 9 s, may take 1 s"))
+            reason = "predicted to take 9 s, may take 1 s"
+            rows.append(without_time(name, State.TIMEOUT, reason, untried=True))
         elif what == "full":
             rows.append(without_time(name, State.OUT_OF_MEMORY, "the worker was killed"))
         elif what == "too large":
-            rows.append(without_time(name, State.OUT_OF_MEMORY, "predicted to need 9 GB"))
+            reason = "predicted to need 9 GB"
+            rows.append(without_time(name, State.OUT_OF_MEMORY, reason, untried=True))
         elif what == "crash":
             rows.append(without_time(name, State.ERROR, "died of signal 11"))
         else:

@@ -15,6 +15,7 @@ from races import choice
 
 import demopool as dp
 from demopool.contract import registry
+from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import DESCRIPTORS
 from demopool.profiles import forks, store
@@ -31,7 +32,7 @@ def _recommend(backend: str, descriptor: str, dtype: str = "float32") -> None:
     route = {"sketched-sum": "moment", "sketched-democratic": "dense+moment"}.get(descriptor, route)
     route += "+moment" if descriptor == "sketched-power" else ""
     case = Case(descriptor=descriptor, batch=3, n=40, d=12, k=64, dtype=dtype)
-    name = f"{backend}/{route}"
+    name = str(Candidate(backend, route))
     assert store.remember(choice(case, {name: 1e-7}, name)) == ""
 
 

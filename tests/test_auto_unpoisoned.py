@@ -11,7 +11,7 @@ import pytest
 from races import CASE, HERE, TIMES, choice, without_time
 
 import demopool as dp
-from demopool.choosing.choice import Ranked
+from demopool.choosing.answer_types import Ranked
 from demopool.machine.system import usual_threads
 from demopool.measurement import memory
 from demopool.problem.candidates import Candidate, Subject
@@ -30,7 +30,7 @@ def _timeouts(backend: str, case: Case) -> list[Ranked]:
     """As on a busy machine: every candidate of a backend is given up, or not even tried."""
     routes = Subject("descriptor", case.descriptor).routes()
     return [
-        without_time(f"{backend}/{route}", State.TIMEOUT, reason, bound)
+        without_time(str(Candidate(backend, route)), State.TIMEOUT, reason, bound)
         for i, route in enumerate(routes)
         for reason, bound in [
             ("predicted to take 40 s, may take 5 s", None)
@@ -145,7 +145,7 @@ def test_a_slow_route_is_preferred_to_one_that_cannot_fit(monkeypatch: pytest.Mo
     _room(monkeypatch, (needs["dense"] + needs["matrix-free"]) / 2)
     found = dp.explain((1, 5000, 2048))
     assert found.route == "matrix-free"
-    assert "numpy:cpu by dense would be faster, but does not fit" in found.sentence
+    assert "numpy:cpu/dense would be faster, but does not fit" in found.sentence
     assert not found.warning
     assert auto.pick_route("numpy:cpu", "weights", (5000, 2048), "float32") == ("matrix-free")
     _room(monkeypatch, needs["matrix-free"] / 2)
@@ -180,8 +180,9 @@ def test_a_lack_of_memory_tells_what_the_call_was_seen_to_need_or_nothing(
 
 def test_who_was_left_out_has_shown_nothing() -> None:
     left_out = (
-        without_time("numpy:cpu/dense", State.TIMEOUT, "left out: about 9 s to check and time it"),
-        without_time("torch:cpu/dense", State.OUT_OF_MEMORY, "predicted to need 9 GB"),
+        without_time("numpy:cpu/dense", State.TIMEOUT, "left out: about 9 s", untried=True),
+        without_time("torch:cpu/dense", State.OUT_OF_MEMORY, "needs 9 GB", untried=True),
+        without_time("torch:cpu/matrix-free", State.ERROR, "no process started", untried=True),
     )
     store.remember(choice(CASE, {"numba:cpu/dense": 1.0}, "numba:cpu/dense", *left_out))
     assert store.here().decided[0].untimed == ()
@@ -267,7 +268,7 @@ def test_an_answer_of_other_threads_has_its_own_time() -> None:
     store.remember(choice(CASE, few, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert "(-)" not in found.sentence
-    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    measured = {str(o.candidate): o.measured_s for o in found.options if o.measured_s}
     assert measured == few
 
 
@@ -289,12 +290,12 @@ def test_what_was_measured_is_never_said_not_to_be() -> None:
     few = {str(home): estimates.modelled(home, CASE, store.Profile())}
     store.remember(choice(CASE, few, str(home), whole=False))
     found = dp.explain((2, 40, 12))
-    assert found.sentence.startswith("numpy:cpu by dense: measured here (")
+    assert found.sentence.startswith("numpy:cpu/dense: measured here (")
     late = without_time(str(home), State.TIMEOUT, "no answer within 9 s", 9.0)
     times = {"numba:cpu/dense": 3 * few[str(home)]}
     store.remember(choice(CASE, times, "numba:cpu/dense", late, whole=False))
     found = dp.explain((2, 40, 12))
-    measured = {f"{o.backend}/{o.route}": o.measured_s for o in found.options if o.measured_s}
+    measured = {str(o.candidate): o.measured_s for o in found.options if o.measured_s}
     assert measured == few | times
     assert (found.backend, found.route) == tuple(home)
     assert "not measured" not in found.sentence
@@ -308,7 +309,7 @@ def test_an_answer_is_overruled_by_a_much_lower_time_of_a_later_race() -> None:
     store.remember(choice(CASE, quick, "numpy:cpu/dense", whole=False))
     found = dp.explain((2, 40, 12))
     assert (found.backend, found.because) == ("numpy:cpu", "model")
-    assert "numba:cpu by dense was recommended" in found.sentence
+    assert "numba:cpu/dense was recommended" in found.sentence
 
 
 def test_operations_go_by_the_same_rule() -> None:

@@ -22,9 +22,9 @@ from races import choice, without_time
 import demopool as dp
 from demopool.choosing import rule
 from demopool.choosing.budget import Budget
+from demopool.choosing.earlier_samples import EarlierSamples
 from demopool.choosing.racing import Race
 from demopool.choosing.runners import Runner, Workers
-from demopool.choosing.stored import Stored
 from demopool.common import places
 from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
@@ -260,7 +260,7 @@ def test_no_samples_cost_a_race_its_resuming(
     race = Race(CASE, field, Workers(1), Budget(1.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        stored = Stored(path, race)
+        stored = EarlierSamples(path, race)
     race.recall(stored.known())
     race.resume(stored.earlier(field))
     for runner in field:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from demopool import Case
 from demopool.choosing import chooser, qualifying, racing, rule, sessions
+from demopool.choosing.answer_types import Choice
 from demopool.choosing.budget import OVERRUN, SOON, Budget
-from demopool.choosing.choice import Choice
 from demopool.choosing.runners import Runner, Workers
 from demopool.common import places
 from demopool.measurement.worker import Answer
@@ -40,7 +40,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(racing, "PAUSE", 0.0)
     monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
     monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], list(FIELD)))
-    monkeypatch.setattr(chooser.fingerprint, "noise", lambda *_: [])
+    monkeypatch.setattr(chooser.fingerprint, "warnings", lambda *_: [])
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
 
 
@@ -98,7 +98,7 @@ def test_it_is_kept_whatever_calls_checks_and_libraries_take(
     )
     if found.state is Verdict.FASTEST and slower_later == 1.0:
         best = min(times, key=lambda name: times[name](0))
-        assert f"{found.backend}/{found.route}" == best
+        assert str(found.candidate) == best
     if found.state is not Verdict.UNKNOWN:
         unseen = [row for row in found.rows if row.verdict is Verdict.UNKNOWN]
         assert not unseen, "somebody who was not timed could be the best"
@@ -172,9 +172,42 @@ def test_who_is_far_behind_is_slower_by_a_call_that_was_given_up(
         assert "given up after 2 s: its first call had not ended" in row.reason
         assert row.verdict is (Verdict.SLOWER if expected else Verdict.UNKNOWN)
         assert (found.state is Verdict.FASTEST) == expected
-        assert f"{found.backend}/{found.route}" == NAMES[0]
+        assert str(found.candidate) == NAMES[0]
         if cores:
             assert "Others used 1.0 cores meanwhile" in found.sentence
+
+
+def test_old_names_of_arguments_are_taken_with_a_warning() -> None:
+    seen: list[str] = []
+    workers = FakeWorkers({name: 0.01 * (i + 1) for i, name in enumerate(NAMES)})
+    with pytest.warns(DeprecationWarning, match="its name is") as warned:
+        found = choose(
+            workers, 60.0, report=lambda seconds, what: seen.append(what), noise=["It is loud."]
+        )
+    assert found.warnings[0] == "It is loud."
+    assert seen
+    assert {str(one.message).split()[-1] for one in warned} == {"progress.", "warnings."}
+    with pytest.raises(TypeError, match="nonsense"):
+        choose(workers, 60.0, nonsense=1)
+
+
+def test_what_a_worker_is_asked_for_is_said_in_words() -> None:
+    told = set()
+
+    class Listens(FakeWorkers):
+        def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
+            told.add(options["words"])
+            return super().play(function, name, case, options)
+
+    choose(Listens({name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}), 60.0)
+    assert told == {
+        "setting up its libraries",
+        "placing its data",
+        "its first call",
+        "its check against the reference",
+        "the measurement of its peak memory on the host",
+        "its turn in the race",
+    }
 
 
 def test_a_bound_is_kept_with_its_race(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +257,7 @@ def test_a_wrong_one_is_wrong_again_without_being_asked() -> None:
     row = next(row for row in again.rows if str(row.candidate) == NAMES[0])
     assert row.state is State.WRONG
     fresh = choose(FakeWorkers(times), 60.0, fresh=True, save=True)
-    assert f"{fresh.backend}/{fresh.route}" == NAMES[0]
+    assert str(fresh.candidate) == NAMES[0]
 
 
 def test_a_budget_that_ends_before_the_first_round_still_tells_what_was_timed() -> None:
@@ -292,9 +325,10 @@ def _stored() -> list[Sample]:
 def test_what_may_pass_is_tried_again(failure: Answer) -> None:
     times: dict[str, Any] = {name: 0.01 * (i + 1) for i, name in enumerate(NAMES)}
     found = choose(FakeWorkers(times | {NAMES[0]: failure}), 60.0, fresh=False, save=True)
-    assert {str(row.candidate): row.state for row in found.rows}[NAMES[0]] is failure.state
+    row = next(row for row in found.rows if str(row.candidate) == NAMES[0])
+    assert (row.state, row.untried) == (failure.state, not failure.asked)
     again = choose(FakeWorkers(times), 60.0, fresh=False, save=True)
-    assert f"{again.backend}/{again.route}" == NAMES[0]
+    assert str(again.candidate) == NAMES[0]
 
 
 def test_a_crash_of_the_same_code_is_not_tried_again() -> None:

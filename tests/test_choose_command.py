@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from demopool import Case, InvalidInput
 from demopool.choosing import crossover, printing
-from demopool.choosing.choice import Choice, Ranked
+from demopool.choosing.answer_types import Choice, Ranked
 from demopool.commands import choose as command
 from demopool.commands import cli
 from demopool.common.units import readable
@@ -53,7 +53,7 @@ def choice(case: Case) -> Choice:
         state=Verdict.FASTEST,
         backend="numba:cpu",
         route=LONG,
-        sentence="Use numba:cpu, newton-schulz+moment route: 2.1x faster than the next, 8.2 kB.",
+        sentence="Use numba:cpu/newton-schulz+moment: 2.1x faster than the next, 8.2 kB.",
         rows=(
             row(LONG, Verdict.FASTEST, 0.012, 1.0),
             row("eigh+moment", Verdict.SLOWER, 0.0251, 2.13),
@@ -235,7 +235,7 @@ def test_a_map_too_wide_for_the_screen_is_a_list() -> None:
     wide = list(crossover.text(cells, 200))
     assert len(wide) == 4
     narrow = list(crossover.text(cells, 80))
-    assert "n=196 d=1024: numba:cpu newton-schulz+moment 1.3x" in narrow
+    assert "n=196 d=1024: numba:cpu/newton-schulz+moment 1.3x" in narrow
     assert all(len(line) <= 80 for line in narrow)
 
 

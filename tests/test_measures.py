@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from demopool.choosing.choice import Ranked
+from demopool.choosing.answer_types import Ranked
 from demopool.choosing.printing import table
 from demopool.problem.vocabulary import State, Verdict
 from demopool.trials.measures import MEASURES, ONCE, UNITS, quantity
@@ -18,8 +18,9 @@ def test_what_is_asked_of_a_job_can_be_shown_and_stored() -> None:
     for name, measure in ONCE.items():
         assert measure.heading
         assert measure.meaning
+        assert measure.words
         assert measure.unit in UNITS.values()
-        assert name in {field.name for field in fields(Ranked)}, "choosing/choice.py needs it"
+        assert name in {field.name for field in fields(Ranked)}, "choosing/answer_types.py needs it"
 
 
 def test_choose_prints_every_measure_that_has_a_value() -> None:

@@ -23,7 +23,7 @@ import stored_races
 from matplotlib.colors import to_hex
 
 from demopool.choosing import crossover, rule, sessions
-from demopool.choosing.choice import Choice
+from demopool.choosing.answer_types import Choice
 from demopool.choosing.chooser import choose
 from demopool.common import places
 from demopool.common.units import readable
@@ -119,7 +119,6 @@ def test_every_candidate_of_a_descriptor_has_a_look_of_its_own() -> None:
         candidates = Subject("descriptor", descriptor).candidates(BACKENDS)
         looks = {pictures.look(str(candidate)) for candidate in candidates}
         assert len(looks) == len(candidates)
-    assert pictures.look("numpy:cpu/dense") == pictures.look("numpy:cpu dense")
     assert pictures.look("$x^2$\x1b[31m") == pictures.look("$x^2$\x1b[31m")
 
 

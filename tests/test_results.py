@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from demopool import results
-from demopool.choosing import stored
+from demopool.choosing import earlier_samples
 from demopool.common import places
 from demopool.errors import DemopoolError, InvalidInput
 from demopool.problem.cases import Case, named
@@ -301,7 +301,7 @@ def test_what_choose_stores_is_read_by_default_with_what_older_versions_stored(
     samples.append(tmp_path / samples.OLD_FOLDER / "one.jsonl", [_sample()])
     assert len(results.read()) == 1
     case = Case(n=7, d=5)
-    samples.append(stored.file(case, 2), [_sample(case=case)])
+    samples.append(earlier_samples.file(case, 2), [_sample(case=case)])
     assert len(results.read()) == 2
 
 

@@ -18,7 +18,7 @@ from benchmarks.harness import NAME
 from benchmarks.harness import jobs as harness_jobs
 from demopool import reference
 from demopool.problem import cases
-from demopool.problem.candidates import SUBJECTS
+from demopool.problem.candidates import SUBJECTS, Candidate
 from demopool.problem.vocabulary import TIMED_BACKENDS
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +43,7 @@ def test_two_parameters_with_the_baseline_and_every_backend() -> None:
             candidates, names = made.time_call.params
             assert candidates[0] == "baseline/plain"
             assert names == tuple(cases.NAMED)
-            assert {c.partition("/")[0] for c in candidates[1:]} == set(TIMED_BACKENDS)
+            assert {Candidate.parse(c).backend for c in candidates[1:]} == set(TIMED_BACKENDS)
             for measure in suite.measures.ONCE:
                 assert getattr(made, f"track_{measure}").params == (candidates, cases.NETWORKS)
 
@@ -76,10 +76,10 @@ def test_profiles_select_by_asvs_rule(profile: str) -> None:
         assert all(benchmark.startswith(f"{part.title}.") for benchmark, _, _ in part.cells)
         for pattern in part.patterns:
             re.compile(pattern)
-    backends = {candidate.partition("/")[0] for _, candidate, _ in cells}
+    backends = {Candidate.parse(candidate).backend for _, candidate, _ in cells}
     assert backends <= {"baseline", "numpy:cpu", "torch:cuda"}
     assert "baseline" in backends
-    on_device = {c.partition("/")[0] for b, c, _ in cells if "peak_device" in b}
+    on_device = {Candidate.parse(c).backend for b, c, _ in cells if "peak_device" in b}
     assert "torch:cuda" in on_device
     # Elsewhere it is not asked for where there is none; here it must show as skipped.
     assert (on_device == {"torch:cuda"}) == (profile != "smallest")

@@ -24,7 +24,9 @@ from demopool.commands import cli
 from demopool.commands.output import printable
 from demopool.common import files
 from demopool.errors import DemopoolError, InvalidInput
+from demopool.problem.cases import Case
 from demopool.results import asv_files, history
+from demopool.trials import samples
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")
@@ -160,6 +162,20 @@ def test_only_regular_files_of_a_limited_size_are_read(
     assert told.count("it has more than") == 1
     with pytest.raises(InvalidInput, match="not a regular file"):
         results.read(file.with_name("11111111-fifo.json"))
+
+
+def test_a_link_to_samples_is_named_but_read_only_by_its_name(tmp_path: Path) -> None:
+    """Also if what it leads to is read from its own place."""
+    target, link = tmp_path / "mine" / "race.jsonl", tmp_path / "downloaded" / "link.jsonl"
+    samples.append(target, [samples.Sample("numpy:cpu", "dense", Case(), "call_s", 1e-3)])
+    link.parent.mkdir()
+    link.symlink_to(target)
+    frame = results.read([link.parent, target.parent])
+    assert list(frame["file"]) == [str(target)]
+    assert frame.attrs["unreadable"] == [
+        f"{link} is a link and was passed over; name it to read it."
+    ]
+    assert len(results.read(link)) == 1
 
 
 # --- what stands in them ---

@@ -18,7 +18,7 @@ from demopool.pooling.operations import Operations
 from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case
 from demopool.problem.operations import OPERATIONS
-from demopool.problem.routes import routes_of
+from demopool.problem.routes import DESCRIPTOR_OF, descriptor_routes, routes_of
 from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, DTYPES, Backend, Descriptor
 
 ROOT = Path(__file__).parents[1]
@@ -102,6 +102,14 @@ def test_the_reference_takes_what_the_table_says(name: str) -> None:
     assert given == {*operation.arrays, *operation.parameters} - {"overwrite"}
 
 
+def test_an_operation_with_a_choice_shares_the_routes_of_a_descriptor() -> None:
+    assert set(DESCRIPTOR_OF) == {name for name in OPERATIONS if OPERATIONS[name].is_routed}
+    for operation, descriptor in DESCRIPTOR_OF.items():
+        shared, own = descriptor_routes(descriptor), [r.name for r in routes_of(operation)]
+        # Those of matrix_power need A only; X has more.
+        assert set(own) <= set(shared) if operation == "matrix_power" else own == list(shared)
+
+
 def test_shapes_of_results_follow_the_sizes() -> None:
     case = Case(batch=3, n=5, d=4, k=7)
     shapes = {name: Subject("operation", name).output_shape(case) for name in OPERATIONS}
@@ -121,19 +129,32 @@ def test_shapes_of_results_follow_the_sizes() -> None:
 
 _TAKEN_APART = re.compile(
     r"""(starts|ends)with\(\(?"(sketched|democratic|power|:?(cpu|cuda|ptx|torch|numpy))"""
-    r"""|(backend|name)\.r?partition\(":"|"sketch" in|backend\}[/ ]\{[a-z.]*route"""
+    r"""|(backend|name)\.r?partition\(":"|"sketch" in"""
 )
 
 
-def test_names_are_taken_apart_in_one_place_only() -> None:
+_CANDIDATE = re.compile(r"""partition\("/"|\{([a-z]+\.)?backend\}(/|,? | by )\{[a-z.]*route""")
+
+
+def _lines_with(pattern: re.Pattern[str], *folders: str) -> list[str]:
+    """Outside of the vocabulary's own package, and of this file."""
     home = ROOT / "src/demopool/problem"
-    found = [
+    return [
         f"{file.relative_to(ROOT)}: {line.strip()}"
-        for folder in ("src", "tools", "benchmarks")
+        for folder in folders
         for file in sorted((ROOT / folder).rglob("*.py"))
-        if home not in file.parents
+        if home not in file.parents and file != Path(__file__)
         for line in file.read_text().splitlines()
-        if _TAKEN_APART.search(line)
+        if pattern.search(line)
     ]
-    assert found == []
+
+
+def test_names_are_taken_apart_in_one_place_only() -> None:
+    assert _lines_with(_TAKEN_APART, "src", "tools", "benchmarks") == []
     assert _TAKEN_APART.search('name.endswith(":ptx")')
+
+
+def test_candidates_are_written_and_read_in_one_place_only() -> None:
+    assert _lines_with(_CANDIDATE, "src", "implementations", "tools", "benchmarks", "tests") == []
+    assert _CANDIDATE.search('f"{row.backend} by {row.route}"')
+    assert _CANDIDATE.search('backend, _, route = text.partition("/")')

@@ -269,7 +269,7 @@ def _warn(errors: Console) -> None:
     """What makes the figures less than they seem."""
     if _git("status", "--porcelain", "--", "src", "implementations", "reference"):
         errors.print("Uncommitted changes are not measured: asv installs the commit.")
-    for sentence in fingerprint.noise(fingerprint.fingerprint(), system.busy_share()):
+    for sentence in fingerprint.warnings(fingerprint.fingerprint(), system.busy_share()):
         errors.print(f"Warning: {sentence}")
 
 

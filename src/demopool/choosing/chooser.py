@@ -2,10 +2,12 @@
 
 Candidates are what the capability table and the registry have for the case. Only conforming
 candidates that fit the budget compete (``qualifying.py``): they race (``racing.py``) until the rule
-(``rule.py``) has an answer or the budget is spent; ``sentences.py`` puts it into words. Samples
-are on disk the moment they are measured, and used again while neither the machine, nor its
-software, nor the candidate's code has changed (``stored.py``): an answer that they hold already is
-given without starting a process.
+(``rule.py``) has an answer or the budget is spent. ``ranking.py`` and ``sentences.py`` make an
+answer of it, whose types are in ``answer_types.py``.
+
+Samples are on disk the moment they are measured, and used again while neither the machine, nor its
+software, nor the candidate's code has changed (``earlier_samples.py``): an answer that they hold
+already is given without starting a process.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import wraps
 from math import inf
 from pathlib import Path
+from typing import ParamSpec
+from warnings import warn
 
 from ..contract import registry
 from ..errors import InvalidInput
@@ -26,17 +31,35 @@ from ..problem.vocabulary import TIMED_BACKENDS, Backend, State, Verdict
 from ..profiles import store
 from ..trials import samples
 from ..trials.samples import Sample
-from . import qualifying, stored
-from .answers import answer
+from . import earlier_samples, qualifying
+from .answer_types import Choice, Ranked
 from .budget import Budget
-from .choice import Choice, Ranked
 from .racing import Race
+from .ranking import answer
 from .runners import ProgressCallback, Workers
+
+P = ParamSpec("P")
 
 BUDGET = 60.0
 """Seconds for one case; starting processes, importing and compiling come on top."""
 
 
+_OLD_NAMES = {"report": "progress", "noise": "warnings"}
+
+
+def _with_old_names(choose: Callable[P, Choice]) -> Callable[P, Choice]:
+    @wraps(choose)
+    def called(*arguments: P.args, **options: P.kwargs) -> Choice:
+        for old in _OLD_NAMES.keys() & options:
+            sentence = f"choose({old}=) is deprecated: its name is {_OLD_NAMES[old]}."
+            warn(sentence, DeprecationWarning, stacklevel=2)
+            options[_OLD_NAMES[old]] = options.pop(old)
+        return choose(*arguments, **options)
+
+    return called
+
+
+@_with_old_names
 def choose(
     case: Case,
     *,
@@ -76,14 +99,14 @@ def choose(
     spending = Budget(budget, now)
     with spending.setting_up():
         if warnings is None:
-            warnings = fingerprint.noise(fingerprint.fingerprint())
+            warnings = fingerprint.warnings(fingerprint.fingerprint())
         warnings = list(warnings)
         absent, candidates = _candidates(case, backends or tuple(registry.names()))
         planned = qualifying.runners(case, candidates, max_memory)
     with ExitStack() as stack:
         if workers is None:
             workers = stack.enter_context(Workers(threads or system.usual_threads()))
-        path = stored.file(case, workers.threads)
+        path = earlier_samples.file(case, workers.threads)
         race = Race(
             case,
             planned,
@@ -92,7 +115,7 @@ def choose(
             save=_saver(path) if save else lambda sample: None,
             progress=progress,
         )
-        before = stored.Stored(path, race) if not fresh else None
+        before = earlier_samples.EarlierSamples(path, race) if not fresh else None
         had, interrupted, reason = (0, 0), False, ""
         try:
             if before is not None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidInput
+from ..problem.candidates import Candidate
 from ..problem.vocabulary import Verdict
-from .choice import Choice
+from .answer_types import Choice
 
 MARKS = {Verdict.FASTEST: "", Verdict.TIE: "=", Verdict.UNKNOWN: "?"}
 """Before a winner's name: it is tied with others, or only probably the best."""
@@ -26,7 +27,9 @@ class MapCell:
 
     @property
     def name(self) -> str:
-        return " ".join(filter(None, (self.backend, self.route))) or "nothing"
+        if self.backend is None or self.route is None:
+            return "nothing"
+        return str(Candidate(self.backend, self.route))
 
     @property
     def label(self) -> str:
@@ -56,7 +59,7 @@ def cell(choice: Choice) -> MapCell:
     ratios = [
         row.ratio
         for row in choice.rows
-        if row.ratio is not None and (row.backend, row.route) != (choice.backend, choice.route)
+        if row.ratio is not None and row.candidate != choice.candidate
     ]
     case = choice.case
     lead = min(ratios) if ratios else None

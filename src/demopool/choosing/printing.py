@@ -15,7 +15,7 @@ from ..trials.measures import ONCE, Where
 from .rule import BUSY_CORES
 
 if TYPE_CHECKING:
-    from .choice import Choice, Ranked
+    from .answer_types import Choice, Ranked
 
 WIDTH = 80
 _GAP = "  "

@@ -51,7 +51,7 @@ def runners(
             limits = CallLimits(None, min(memory_bytes, limits.bytes or memory_bytes))
         refusal = ineligible(subject, candidate, case, limits)
         if refusal:
-            runner.fail(*refusal)
+            runner.fail(*refusal, untried=True)
         found.append(runner)
     return sorted(found, key=lambda runner: runner.predicted)
 
@@ -71,6 +71,7 @@ def qualify(race: Race) -> None:
                     State.TIMEOUT,
                     f"left out: about {readable(needed, 'time')} to check and time it would not "
                     f"fit the budget of {readable(race.budget.seconds, 'time')}",
+                    untried=True,
                 )
             continue
         if not runner.is_right:
@@ -170,7 +171,7 @@ def _measure_once(race: Race, runner: Runner) -> None:
         calls = 5 if ONCE[measure].where is Where.TRANSFERS else 1
         if calls * call > _left(race):
             continue
-        race.progress(f"{measure.removesuffix('_s').replace('_', ' ')} of {runner.name}")
+        race.progress(f"{ONCE[measure].words} of {runner.name}")
         answer = race.ask(runner, requests.run_measure, measure=measure, warm=race.is_warm(runner))
         if answer.state is State.OK:
             found = answer.value

@@ -19,6 +19,7 @@ from ..problem.cases import Case
 from ..problem.vocabulary import State
 from ..profiles.eligibility import Ineligible
 from ..trials import requests
+from ..trials.measures import MEASURES
 from ..trials.samples import Sample
 from .budget import Budget
 
@@ -40,9 +41,8 @@ _WORDS: dict[Callable[..., Any], str] = {
     requests.run_first_call: "its first call",
     requests.run_judgement: "its check against the reference",
     requests.run_turn: "its turn in the race",
-    requests.run_measure: "the measurement of its {measure}",
+    requests.run_measure: "the measurement of its {words}",
 }
-
 
 _CALLS = (requests.run_first_call, requests.run_turn)
 """What makes calls of the whole case."""
@@ -56,6 +56,7 @@ class Runner:
     once        what is measured once, by the name of the measure
     aside       it was timed and takes no part in the rounds: they would not fit the budget
     needs       seconds it would have taken until it could race, if it was left out
+    untried     it failed without having run: its state shows nothing of it
     case        its own, in a race between descriptors; it then has a process of its own too
     """
 
@@ -68,6 +69,7 @@ class Runner:
     warning: str = ""
     aside: bool = False
     needs: float = 0.0
+    untried: bool = False
     case: Case | None = None
 
     @property
@@ -89,8 +91,8 @@ class Runner:
         """A call took at least this long; None if no such call is known."""
         return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
 
-    def fail(self, state: State, reason: str) -> None:
-        self.state, self.reason = state, reason
+    def fail(self, state: State, reason: str, *, untried: bool = False) -> None:
+        self.state, self.reason, self.untried = state, reason, untried
 
 
 class Workers:
@@ -190,7 +192,7 @@ class Asking:
         if worker.pid is not None and self._ready.get(runner.name) == worker.pid:
             return True
         if runner.process in self._stuck and "loading_s" not in runner.once:
-            runner.fail(State.TIMEOUT, self._stuck[runner.process])
+            runner.fail(State.TIMEOUT, self._stuck[runner.process], untried=True)
             return False
         with self.budget.setting_up():
             self.progress(f"setting up {runner.name}")
@@ -199,7 +201,7 @@ class Asking:
         if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
             self._stuck[runner.process] = runner.reason
         if isinstance(answer.value, Ineligible):
-            runner.fail(*answer.value)
+            runner.fail(*answer.value, untried=True)
         if runner.state is not State.OK:
             return False
         runner.once.setdefault("loading_s", answer.value)
@@ -210,7 +212,8 @@ class Asking:
         self, runner: Runner, function: Callable[..., Any], timeout: float, options: dict[str, Any]
     ) -> Answer:
         case = runner.case or self.case
-        words = _WORDS[function].format(**options)
+        asked_for = MEASURES.get(options.get("measure", ""))
+        words = _WORDS[function].format(words=asked_for and asked_for.words)
         answer = self._workers.of(runner.process).ask(
             function,
             Subject("descriptor", case.descriptor),
@@ -224,9 +227,10 @@ class Asking:
             self._warm[runner.name] = self._workers.of(runner.process).pid
         if answer.state is State.TIMEOUT:
             after = f"given up after {readable(timeout, 'time')}"
-            runner.fail(answer.state, f"{after}: {words} had not ended")
+            reason = f"{after}: {words} had not ended"
+            runner.fail(answer.state, reason, untried=not answer.asked)
         elif answer.state is not State.OK:
-            runner.fail(answer.state, answer.reason)
+            runner.fail(answer.state, answer.reason, untried=not answer.asked)
             if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):
                 self.keep_failure(runner)
         return answer

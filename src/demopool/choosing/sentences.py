@@ -9,8 +9,8 @@ from ..common.units import readable
 from ..measurement import clock
 from ..problem.vocabulary import State, Verdict
 from . import rule
+from .answer_types import Ranked
 from .budget import QUALIFYING
-from .choice import Ranked
 from .racing import Result
 from .rule import BUSY_CORES, Round, Standing
 
@@ -41,7 +41,7 @@ class Sentence:
     ) -> str:
         if best is None:
             return self._nothing(others)
-        what = f"{best.backend}, {best.route} route"
+        what = best.candidate
         memory = best.peak_host_bytes
         size = "" if memory is None else f", {readable(memory, 'memory')}"
         rivals = [row for row in competing if row is not best and row.ratio is not None]

@@ -18,12 +18,12 @@ from ..profiles import estimates
 from ..profiles.eligibility import predicted_seconds
 from ..trials.samples import Phase, Sample
 from . import rule
-from .answers import answer
+from .answer_types import Choice
 from .budget import Budget
-from .choice import Choice
+from .earlier_samples import EarlierSamples, name_of
 from .racing import Race
+from .ranking import answer
 from .runners import Runner, Workers
-from .stored import Stored, name_of
 
 _UNCONFIRMED = "the budget ended before new processes had confirmed it"
 
@@ -70,7 +70,7 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     budgets = [s.value for s in own if s.session == session and s.measure == "budget_s"]
     budget = Budget(budgets[-1] or 0.0 if budgets else 0.0, now=lambda: 0.0)
     race = Race(case, runners, Workers(threads), budget)
-    before = Stored(own, race)
+    before = EarlierSamples(own, race)
     race.recall(before.known(session))
     # First all that were eligible; if some of them never raced, only those that did.
     for field in (race.fit, race.racing):
@@ -95,7 +95,8 @@ def _runners(case: Case, of_session: Sequence[Sample]) -> Iterator[Runner]:
         if last.measure == "needs_s":
             runner.needs = last.value or 0.0
             needed = readable(runner.needs, "time")
-            runner.fail(State.TIMEOUT, f"left out: about {needed} to check and time it did not fit")
+            reason = f"left out: about {needed} to check and time it did not fit"
+            runner.fail(State.TIMEOUT, reason, untried=True)
         yield runner
 
 

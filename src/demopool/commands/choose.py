@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ..choosing import crossover, printing
-from ..choosing.choice import Choice
+from ..choosing.answer_types import Choice
 from ..choosing.chooser import BUDGET, choose
 from ..choosing.runners import ProgressCallback, Workers
 from ..contract import registry
@@ -178,7 +178,7 @@ def choose_command(
         registry.demand(name)
     if features and not (as_json or output):
         _say(features.sentence, screen)
-    warnings = fingerprint.noise(fingerprint.fingerprint())
+    warnings = fingerprint.warnings(fingerprint.fingerprint())
     choices: list[Choice] = []
     warned: set[str] = set()
     with Workers(threads or system.usual_threads()) as workers, _progress() as begin:

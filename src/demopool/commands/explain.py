@@ -7,7 +7,6 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from ..common.units import readable
-from ..problem.candidates import Candidate
 from ..problem.vocabulary import DESCRIPTORS, NUMPY_DTYPES, State
 from ..profiles.auto import explain
 from ..profiles.options import Option
@@ -73,7 +72,7 @@ def explain_command(
     table.add_column("")
     for option in found.options:
         table.add_row(
-            str(Candidate(option.backend, option.route)),
+            str(option.candidate),
             readable(option.predicted_s, "time"),
             readable(option.measured_s, "time"),
             readable(option.needed_bytes, "memory"),

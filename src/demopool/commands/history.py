@@ -91,9 +91,8 @@ def history(
     """
     check_writable(png)
     choices = {"machine": machines, "case": cases, "measure": measures, "subject": subjects}
-    frame = table.read(paths or None)
+    frame = table.read(paths or None, with_samples=False)
     stale, unreadable = frame.attrs["stale"], frame.attrs["unreadable"]
-    frame = frame[frame["commit"].notna()]
     if frame.empty:
         where = f" in {', '.join(map(str, paths))}" if paths else " here"
         raise InvalidInput(" ".join([NO_RESULTS.format(where=where), *unreadable]))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ..common.units import readable
 from ..errors import InvalidInput
+from ..problem.candidates import Candidate
 from ..profiles import file_format, store
 from ..profiles.records import Decided, Profile
 from .output import check_writable, console, emit, envelope, json_option
@@ -108,16 +109,16 @@ def _job(decided: Decided) -> str:
 
 def _answer(decided: Decided) -> tuple[str, str]:
     """The recommendation; else the lowest time, which is not one."""
-    times = {(m.backend, m.route): m.seconds for m in decided.candidates}
+    times = {Candidate(m.backend, m.route): m.seconds for m in decided.candidates}
     if decided.whole:
-        found = decided.backend, decided.route
+        found = Candidate(decided.backend, decided.route)
         verdict = decided.state
     elif times:
         found = min(times, key=lambda candidate: times[candidate])
         verdict = "best of a part"
     else:
         return "-\nnothing was timed", "-"
-    return f"{'/'.join(found)}\n{verdict}", readable(times.get(found), "time")
+    return f"{found}\n{verdict}", readable(times.get(found), "time")
 
 
 def _timed(decided: Decided) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 import time
@@ -17,14 +18,22 @@ LARGEST = 128_000_000
 
 UNREADABLE = (
     ValueError,
-    KeyError,
+    LookupError,
     TypeError,
     AttributeError,
-    OverflowError,
+    ArithmeticError,
+    SyntaxError,
     RecursionError,
     MemoryError,
 )
 """Errors that malformed content can raise, including deep nesting and very long numbers."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.:+-]{1,60}")
+
+
+def is_name(value: object) -> bool:
+    """Whether it is a text that can do nothing in a table, a picture or a page."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def read_text(path: Path) -> str:

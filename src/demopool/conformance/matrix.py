@@ -24,7 +24,7 @@ from .features import make
 
 @dataclass(frozen=True)
 class Cell:
-    """One route of one backend in one dtype, judged.
+    """One route of one backend in one dtype and order, judged.
 
     ``worst_error`` and ``tolerance`` are those of the example that used most of its tolerance.
     """

@@ -107,35 +107,33 @@ def key(found: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def noise(found: dict[str, Any], busy: float | None = None) -> list[str]:
-    """Sentences about possible causes of noisy times; ``busy`` comes from ``busy_share()``."""
+def warnings(found: dict[str, Any], busy: float | None = None) -> list[str]:
+    """Sentences about what could disturb a measurement; ``busy`` comes from ``busy_share()``."""
     cpu, governor, load = found["cpu"], found["frequency"]["governor"], found["load_average"]
     cores = cpu["usable_cores"]
-    warnings = []
+    told = []
     if governor not in (None, "performance"):
-        warnings.append(
-            f"The frequency governor is {governor}, not performance: the clock will vary."
-        )
+        told.append(f"The frequency governor is {governor}, not performance: the clock will vary.")
     if load is not None and load[0] > cores / 2:
-        warnings.append(f"The load was {load[0]:.1f} on {cores} usable cores before the start.")
+        told.append(f"The load was {load[0]:.1f} on {cores} usable cores before the start.")
     if busy is not None and busy > BUSY:
-        warnings.append(f"Other processes use {busy:.0%} of the cores.")
+        told.append(f"Other processes use {busy:.0%} of the cores.")
     if cpu["physical_cores"] is not None and cores < cpu["physical_cores"]:
-        warnings.append(
+        told.append(
             f"Only {cores} of {cpu['physical_cores']} cores may be used here; "
             "processes on the other cores share caches and memory."
         )
     if cpu["quota_cores"] is not None and cpu["quota_cores"] < cores:
-        warnings.append(
+        told.append(
             f"A quota allows the time of {cpu['quota_cores']:g} cores and {cores} are usable: "
             "with more threads than the quota, the system stops them repeatedly."
         )
     models = {gpu["name"] for gpu in found["gpus"]}
     if len(models) > 1 and found["environment"]["CUDA_DEVICE_ORDER"] != "PCI_BUS_ID":
-        warnings.append(
+        told.append(
             "The GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID to make their numbers unambiguous."
         )
-    return warnings
+    return told
 
 
 def _blas() -> list[dict[str, Any]]:

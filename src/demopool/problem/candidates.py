@@ -31,13 +31,19 @@ class Candidate(_Pair):
         return f"{self.backend}/{self.route}"
 
     @classmethod
-    def parse(cls, text: str) -> Candidate:
-        backend, slash, route = text.partition("/")
-        if not (backend and slash and route):
+    def found_in(cls, text: str) -> Self | None:
+        """The candidate of that name; None if it is no candidate's."""
+        backend, _, route = text.partition("/")
+        return cls(backend, route) if backend and route else None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        found = cls.found_in(text)
+        if found is None:
             raise InvalidInput(
                 f"candidate must be backend/route, as in numpy:cpu/dense; got {text!r}."
             )
-        return cls(backend, route)
+        return found
 
 
 class Subject(NamedTuple):

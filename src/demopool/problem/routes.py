@@ -104,6 +104,16 @@ ROUTES: tuple[Route, ...] = (
     Route("normalize", "direct", orders=(1, 2)),
 )
 
+DESCRIPTOR_OF = {
+    "weights": "democratic",
+    "pool_sketch": "sketched-sum",
+    "power": "power",
+    "matrix_power": "power",
+    "power_sketch": "sketched-power",
+}
+"""The descriptor whose routes an operation shares: what is known of one holds for the other. The
+other steps of the descriptor cost every route the same."""
+
 _BY_NAME = {(route.operation, route.name): route for route in ROUTES}
 
 

@@ -56,16 +56,6 @@ MARGIN = 1.5
 """A time measured at these sizes yields only to a prediction this many times lower: models err
 more than clocks."""
 
-DESCRIPTOR_OF = {
-    "weights": "democratic",
-    "pool_sketch": "sketched-sum",
-    "power": "power",
-    "matrix_power": "power",
-    "power_sketch": "sketched-power",
-}
-"""The descriptor whose routes an operation shares: what is known of one holds for the other. The
-other steps of the descriptor cost every route the same."""
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -84,6 +74,7 @@ class Explanation:
     warning: str = ""
 
     def as_result(self) -> dict[str, Any]:
+        """As ``demopool explain --json`` prints it."""
         return asdict(self)
 
 
@@ -115,7 +106,7 @@ def pick(
     taken = Candidate(found.backend, found.route)
     if found.warning:
         # Remembered by its state: the sentence changes with the free memory.
-        state = next(o.state for o in found.options if (o.backend, o.route) == tuple(taken))
+        state = next(o.state for o in found.options if o.candidate == taken)
         if (case, taken, state) not in _warned:
             _warned.add((case, taken, state))
             warnings.warn(found.sentence, RuntimeWarning, stacklevel=4)
@@ -129,7 +120,7 @@ def pick_route(
 
     A square matrix of ``matrix_power`` is the power of as many features as it has rows.
     """
-    case = case_of(backend, DESCRIPTOR_OF[operation], shape, dtype=dtype, **parameters)
+    case = case_of(backend, routes.DESCRIPTOR_OF[operation], shape, dtype=dtype, **parameters)
     subject = Subject("operation", operation)
     return pick(case, home=backend, backend=backend, subject=subject).route
 
@@ -213,7 +204,7 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
     usable = [option for option in options if option.state is State.OK]
     if not usable:
         best, why = _last_resort(options, room)
-        return _explained(survey, best, f"{best.name}: {why}", options, warning=why)
+        return _explained(survey, best, f"{best.candidate}: {why}", options, warning=why)
     best = min(usable, key=_with_margin)
     lowest = min(option.estimated_s for option in usable)
     answer = survey.known if survey.known and survey.known.whole else None
@@ -223,15 +214,15 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
     if answer and recommended and recommended.estimated_s <= OVERRULED * lowest:
         verdict = "probably fastest" if answer.state == Verdict.UNKNOWN else answer.state
         sentence = (
-            f"{recommended.name}: measured here{_with_threads(answer.threads)}, {verdict} among "
-            f"{_count(len(answer.candidates), 'candidate')} "
+            f"{recommended.candidate}: measured here{_with_threads(answer.threads)}, {verdict} "
+            f"among {_count(len(answer.candidates), 'candidate')} "
             f"({readable(recommended.measured_s, 'time')})."
         )
         return _explained(survey, recommended, sentence, options, because="measured")
-    sentence = f"{best.name}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
+    sentence = f"{best.candidate}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
     if recommended:
         sentence += (
-            f" {recommended.name} was recommended, but takes over {OVERRULED:g} times as long."
+            f" {recommended.candidate} was recommended, but takes over {OVERRULED:g} times as long."
         )
     return _explained(survey, best, sentence, options)
 
@@ -307,7 +298,7 @@ def _faster_but_too_large(options: list[Option], best: Option) -> str:
     if not faster:
         return ""
     quickest = min(faster, key=lambda option: option.estimated_s)
-    return f" {quickest.name} would be faster, but does not fit ({quickest.reason})."
+    return f" {quickest.candidate} would be faster, but does not fit ({quickest.reason})."
 
 
 def _explained(

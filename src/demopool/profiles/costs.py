@@ -26,10 +26,9 @@ from math import inf, log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..contract.capabilities import usable_routes
 from ..errors import InvalidInput
 from ..problem.cases import Case
-from ..problem.routes import Sizes, find
+from ..problem.routes import find
 from ..problem.vocabulary import Backend, Dtype
 
 KINDS = ("product", "eigen", "svd", "inverse", "transform", "scatter", "matvec", "stream", "call")
@@ -312,17 +311,3 @@ def _transform(k: int) -> float:
 
 def _chunk(c: Case, elements: float) -> float:
     return min(elements, CHUNK_BYTES / c.dtype.result.bytes)
-
-
-def cheapest(
-    backend: str, operation: str, case: Case, prices: Mapping[str, float] | None = None
-) -> str:
-    """The usable route with the lowest predicted time; the first of equals."""
-    usable = usable_routes(
-        backend,
-        operation,
-        dtype=case.dtype,
-        order=case.order,
-        sizes=Sizes(case.n, case.d, case.p),
-    )
-    return min(usable, key=lambda route: seconds(backend, operation, route, case, prices))

@@ -59,11 +59,13 @@ class Option:
 
     @property
     def estimated_s(self) -> float:
+        """The measured time, else the predicted."""
         return self.measured_s or self.predicted_s or 0.0
 
     @property
-    def name(self) -> str:
-        return f"{self.backend} by {self.route}"
+    def candidate(self) -> Candidate:
+        """Backend and route."""
+        return Candidate(self.backend, self.route)
 
 
 def options_for(

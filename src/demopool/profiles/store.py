@@ -27,7 +27,7 @@ from .fitting import fit
 from .records import Decided, Measured, Profile, Untimed, identity, parameters
 
 if TYPE_CHECKING:
-    from ..choosing.choice import Choice
+    from ..choosing.answer_types import Choice
 
 LOOK_SECONDS = 1.0
 """How soon a process sees what another has stored. Looking at the file takes two microseconds."""
@@ -134,15 +134,11 @@ def _found(choice: Choice) -> Decided:
 def _untimed(choice: Choice) -> Iterator[Untimed]:
     """Candidates that failed when tried; those left out, by plan or prediction, showed nothing."""
     for row in choice.rows:
-        if row.state not in _UNTIMED or not row.route:
+        if row.state not in _UNTIMED or row.untried or not row.route:
             continue
-        if row.reason.startswith("the worker could not be started"):
-            continue  # which says nothing of the candidate
         bound = row.at_least_s
         if row.state is State.TIMEOUT and bound is None:
             continue
-        if row.state is State.OUT_OF_MEMORY and row.reason.startswith("predicted"):
-            continue  # no field of a row tells
         on_gpu = Backend(row.backend).on_gpu
         peak = row.peak_device_bytes if on_gpu else row.peak_host_bytes
         yield Untimed(

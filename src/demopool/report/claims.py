@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..choosing import rule, stored
+from ..choosing import earlier_samples, rule
 from ..choosing.rule import FEWEST, Round
 from ..common.units import readable
 from ..problem.candidates import Candidate, Subject
@@ -211,7 +211,7 @@ def best_of(rounds: Sequence[Round], names: set[str]) -> str | None:
 
 def _by_time(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     assert claim.theirs is not None
-    timed = stored.rounds_of(of_session, name=name_of)
+    timed = earlier_samples.rounds_of(of_session, name=name_of)
     names = [_names(side, of_session) for side in claim.sides]
     rounds = [r for r in timed if all(own & r.lowest.keys() for own in names)]
     ours, theirs = (best_of(rounds, own) for own in names)
@@ -275,7 +275,7 @@ def _side_text(side: Side) -> str:
 
 def _alone(claim: Claim, of_session: Sequence[Sample]) -> Judged:
     names = _names(claim.ours, of_session)
-    rounds = stored.rounds_of(of_session, name=name_of)
+    rounds = earlier_samples.rounds_of(of_session, name=name_of)
     name = best_of(rounds, names) if rounds else None
     if name is None:
         return _unknown(claim, "no candidate was checked and timed")

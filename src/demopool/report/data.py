@@ -6,14 +6,14 @@ is noted in a sentence.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..choosing import rule, sessions, stored
-from ..choosing.choice import Choice
+from ..choosing import earlier_samples, rule, sessions
+from ..choosing.answer_types import Choice
+from ..common.files import UNREADABLE, is_name
 from ..errors import DemopoolError
 from ..problem import cases
 from ..problem.candidates import Candidate
@@ -24,10 +24,8 @@ from ..trials import samples
 from ..trials.samples import Phase, Sample
 from . import claims
 
-_NAME = re.compile(r"[A-Za-z0-9_.:+-]{1,60}")
-_BROKEN = (ValueError, TypeError, ArithmeticError, RecursionError, OSError, MemoryError)
 _BOUNDS = {
-    "call_s": (stored.SHORTEST, stored.LONGEST),
+    "call_s": (earlier_samples.SHORTEST, earlier_samples.LONGEST),
     "peak_host_bytes": (0.0, 1e18),
     "error": (0.0, 1e3),
 }
@@ -115,7 +113,7 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
     found.notes += map(plain, found.frame.attrs["unreadable"])
     try:
         found.facts += _of_asv(found.frame)
-    except _BROKEN as problem:
+    except (OSError, *UNREADABLE) as problem:
         found.notes.append(plain(f"asv's results were set aside: {problem}"))
     rows = table.samples_in(found.frame)
     filled = [s for s in rows if s.case.batch]
@@ -139,7 +137,7 @@ def _table(paths: tuple[Path, ...], notes: list[str]) -> Any:
         if paths:
             raise
         notes.append(plain(str(problem)))
-    except _BROKEN as problem:
+    except (OSError, *UNREADABLE) as problem:
         notes.append(plain(f"asv's results were set aside: {problem}"))
     stored = samples.folder()
     return table.read([stored] if stored.is_dir() else [])
@@ -158,7 +156,7 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
     what = ["machine", "threads", "subject", "candidate", "case", "measure"]
     for row in found.drop_duplicates(what, keep="last").itertuples():
         names = (str(row.backend), str(row.route))
-        if row.backend == "baseline" or not all(map(_NAME.fullmatch, names)):
+        if row.backend == "baseline" or not all(map(is_name, names)):
             continue
         if not _is_possible(row.measure, row.value):
             continue

@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from ..choosing import crossover, rule
+from ..common.files import UNREADABLE
 from ..common.units import AXES, readable
 from ..errors import DemopoolError
 from ..problem.cases import Case
@@ -287,7 +288,7 @@ def _history(found: Gathered) -> Iterator[Figure]:
             drawn = list(
                 history_plot.panels(lines, order, steps, most=_HISTORY_PANELS, width=WIDTH)
             )
-    except (DemopoolError, ValueError, TypeError, ArithmeticError, RecursionError) as problem:
+    except (DemopoolError, *UNREADABLE) as problem:
         found.notes.append(plain(f"The history was not drawn: {problem}"))
         return
     for number, (title, names, figure) in enumerate(drawn, start=1):

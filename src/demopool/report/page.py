@@ -11,10 +11,11 @@ from importlib.metadata import version
 from importlib.resources import files as resources
 from typing import Any
 
-from ..choosing.choice import Choice, Ranked
+from ..choosing.answer_types import Choice, Ranked
 from ..common.units import readable
 from ..contract import capabilities, registry
 from ..machine import fingerprint
+from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..profiles.store import Decided, Profile
 from ..trials.measures import ONCE
@@ -122,7 +123,7 @@ def ratio(row: Ranked | None) -> str:
 def best_and_next(choice: Choice) -> tuple[Ranked | None, Ranked | None]:
     """The recommended row, and the one of the others with the lowest ratio."""
     timed = [row for row in choice.rows if row.median_s is not None]
-    own = next((r for r in timed if (r.backend, r.route) == (choice.backend, choice.route)), None)
+    own = next((r for r in timed if r.candidate == choice.candidate), None)
     others = [row for row in timed if row is not own and row.ratio is not None]
     return own, min(others, key=lambda row: row.ratio or 0.0, default=None)
 
@@ -166,7 +167,7 @@ def _recommended(job: ReportedRace, named: bool) -> list[TableCell | str]:
     own, following = best_and_next(choice)
     row: list[TableCell | str] = [
         f"{choice.case.descriptor}, {sizes(choice.case)}",
-        f"{choice.backend}, {choice.route}" if choice.backend else "-",
+        str(choice.candidate or "-"),
         str(choice.state),
         TableCell(time_of(own) if own else "-", own.median_s if own else None),
         TableCell(ratio(following), following.ratio if following else None),
@@ -186,11 +187,11 @@ def load(job: ReportedRace) -> str:
 def _decided(answer: Decided, begun: bool, named: bool) -> list[TableCell | str]:
     """From the profile alone, without an interval: ``begun`` if there are samples of it."""
     why = "no whole round was timed" if begun else "samples are gone"
-    times = {(m.backend, m.route): m.seconds for m in answer.candidates}
-    own = times.pop((answer.backend, answer.route), None)
+    best = Candidate(answer.backend, answer.route)
+    own = next((m.seconds for m in answer.candidates if (m.backend, m.route) == best), None)
     row: list[TableCell | str] = [
         f"{answer.case.descriptor}, {sizes(answer.case)}",
-        f"{answer.backend}, {answer.route}",
+        str(best),
         answer.state,
         TableCell(f"{readable(own, 'time')} ({why})", own),
         *("-", "-", "-"),

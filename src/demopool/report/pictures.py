@@ -16,6 +16,7 @@ from zlib import crc32
 
 from ..common.files import write_bytes
 from ..problem import routes
+from ..problem.candidates import Candidate
 from ..problem.vocabulary import DESCRIPTORS
 
 INK, GRID, SOFT = "#1c1d1f", "#dcdde0", "#65676b"
@@ -68,15 +69,15 @@ class Look(NamedTuple):
 
 @cache
 def look(name: str) -> Look:
-    """Of ``backend/route``, or ``backend route``; of any other name too, but not one for each."""
-    backend, _, route = name.replace(" ", "/", 1).partition("/")
-    place = _places().get(route)
+    """Of a candidate; of any other name too, but not one for each."""
+    candidate = Candidate.found_in(name)
+    place = _places().get(candidate.route) if candidate else None
     markers = list(_MARKS)
-    if place is None or backend not in _HUES:
+    if candidate is None or place is None or candidate.backend not in _HUES:
         number = crc32(name.encode(errors="replace"))
         hue, place = 360.0 * (number % _OTHERS) / _OTHERS, number // _OTHERS % len(markers)
     else:
-        hue = _HUES[backend]
+        hue = _HUES[candidate.backend]
     shift, light = divmod(place, len(_LIGHTNESS))
     colour = _srgb(_LIGHTNESS[light], _CHROMA, hue + _SHIFTS[shift])
     return Look(colour, markers[place], _STROKES[light])

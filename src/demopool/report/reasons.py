@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..choosing.choice import Choice, Ranked
+from ..choosing.answer_types import Choice, Ranked
 from ..common.units import readable
 from ..errors import DemopoolError
 from ..measurement.worker import Worker
@@ -126,7 +126,7 @@ def reason(choice: Choice, at_most: Limit | None) -> str:
 def _two(choice: Choice) -> tuple[Ranked | None, Ranked | None]:
     """The recommended row, and the one that comes next."""
     timed = [row for row in choice.rows if row.median_s is not None and row.state is State.OK]
-    best = next((r for r in timed if (r.backend, r.route) == (choice.backend, choice.route)), None)
+    best = next((r for r in timed if r.candidate == choice.candidate), None)
     others = [row for row in timed if row is not best and row.ratio is not None]
     return best, min(others, key=lambda row: row.ratio or 0.0, default=None)
 

@@ -18,8 +18,9 @@ from math import isfinite, isnan, prod
 from pathlib import Path
 from typing import Any
 
-from ..common.files import read_text
+from ..common.files import UNREADABLE, read_text
 from ..errors import InvalidInput
+from ..problem.candidates import Candidate
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DESCRIPTORS
 
@@ -37,10 +38,6 @@ _SUBJECTS = {
 }
 _NO_REASON = "no reason is stored; `asv run --show-stderr` on this commit shows it"
 
-_BROKEN = (
-    *(KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError),
-    *(OverflowError, OSError, RecursionError),
-)
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _MAX_CELLS = 1_000_000
 """Of one benchmark. A few short lists of parameters have a product that fills any memory."""
@@ -118,7 +115,7 @@ def notes(file: Path) -> Notes:
                 fingerprints.append((_moment(note["measured_at"]), str(note["key"])))
             elif note["kind"] in ("skip", "failure"):
                 cells[note["benchmark"], note["candidate"], note["case"]] = (number, note)
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        except UNREADABLE:
             continue
     return Notes(cells, tuple(fingerprints))
 
@@ -147,7 +144,7 @@ def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Record], int
                 stale += sum(1 for _ in cells)
             else:
                 found += [{**common, **cell} for cell in cells]
-    except _BROKEN as problem:
+    except (OSError, *UNREADABLE) as problem:
         raise InvalidInput(
             f"{file} cannot be read: it is not an asv result file "
             f"({type(problem).__name__}: {problem})."
@@ -217,13 +214,13 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
         text = ", ".join(f"{key}={shown}" for key, shown in chosen.items())
         ours = chosen if names == PARAMETERS else {}
         candidate, case = ours.get("candidate"), ours.get("case")
-        backend, _, route = str(candidate or "").partition("/")
+        pair = Candidate.found_in(str(candidate))
         yield {
             **common,
             "parameters": text or None,
             "candidate": candidate,
-            "backend": backend or None,
-            "route": route or None,
+            "backend": pair and pair.backend,
+            "route": pair and pair.route,
             "case": case,
             **_outcome(value, beside.about(name, candidate, case)),
             **(_statistics(entry, place, value) if _is_number(value) else {}),
@@ -296,7 +293,7 @@ def _literal(text: str) -> Any:
         return text
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except UNREADABLE:
         return text
 
 
@@ -314,7 +311,7 @@ def _moment(text: str) -> datetime:
 def _object(file: Path, what: str) -> Record:
     try:
         parsed = json.loads(read_text(file))
-    except (ValueError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise InvalidInput(f"{file} cannot be read: it is not JSON ({problem}).") from None
     if not isinstance(parsed, dict):
         raise InvalidInput(f"{file} cannot be read: it is not {what}.")

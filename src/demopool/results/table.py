@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..common.files import UNREADABLE
 from ..errors import DemopoolError, InvalidInput
 from ..problem.candidates import Candidate
 from ..problem.cases import NAMED, Case, named
@@ -65,6 +66,9 @@ _LONGEST = 10_000
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
 """pandas counts nanoseconds from the first, up to a little more than the second."""
 
+_SAMPLES = ".jsonl"
+"""What files of samples are called, and the notes beside asv's result files."""
+
 _NOT_TRIED = (State.UNAVAILABLE, State.UNSUPPORTED)
 
 Record = dict[str, Any]
@@ -72,13 +76,13 @@ PathLike = str | os.PathLike[str]
 Known = Callable[[Path], Mapping[str, Any] | None]
 
 
-def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
+def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bool = True) -> Any:
     """All results as a ``pandas.DataFrame``: a row per measured cell of a file, or per sample.
 
     ``paths``: one or many of a project's folder (with asv.conf.json), a results folder, a
     machine's folder, a result file, a file of samples. Without any: the results of the nearest
     asv.conf.json from the current folder upwards, and the samples that ``choose`` and
-    ``report --claims`` have stored.
+    ``report --claims`` have stored. ``with_samples=False`` reads asv's result files only.
 
     ================  ==============================================================================
     source            ``asv`` or ``samples``
@@ -116,17 +120,17 @@ def read(paths: PathLike | Iterable[PathLike] | None = None) -> Any:
     Text is ``string``, counts ``Int64``, times ``datetime64[ns, UTC]``; so too when it is empty.
     ``attrs["stale"]`` counts the cells left out because their benchmark has changed since or is
     gone. ``attrs["unreadable"]`` has a sentence for every broken file that was passed over in a
-    folder, and for every file of samples with broken lines; a broken file that was named itself
-    raises ``InvalidInput``.
+    folder, for every link to samples in one, and for every file of samples with broken lines; a
+    broken file that was named itself raises ``InvalidInput``.
     """
     pandas = _pandas()
     rows: list[Record] = []
     stale = 0
     unreadable: list[str] = []
     known = cache(asv_files.known_benchmarks)
-    for file, by_name in _files(paths):
+    for file, by_name in _files(paths, with_samples, unreadable):
         try:
-            if file.suffix == ".jsonl":
+            if file.suffix == _SAMPLES:
                 found, left_out = _read_samples(file, by_name, unreadable), 0
             else:
                 found, left_out = _read_asv(file, known)
@@ -167,7 +171,7 @@ def _checked(row: Record, file: Path) -> Record:
             name: None if row.get(name) is None else _CHECKS[kind](row[name])
             for name, kind in COLUMNS.items()
         }
-    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
 
 
@@ -200,7 +204,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, bool]]:
+def _files(
+    paths: PathLike | Iterable[PathLike] | None, with_samples: bool, unreadable: list[str]
+) -> Iterator[tuple[Path, bool]]:
     """Every file once, and whether it was asked for by its own name."""
     if paths is None:
         paths = _default_folders()
@@ -212,10 +218,17 @@ def _files(paths: PathLike | Iterable[PathLike] | None) -> Iterator[tuple[Path, 
             raise InvalidInput(f"{path} cannot be read: there is no such file or folder.")
         if not path.is_file() and not path.is_dir():
             raise InvalidInput(f"{path} cannot be read: it is not a regular file or a folder.")
-        for file in [path] if path.is_file() else _inside(path):
-            if file.resolve() not in seen:
+        by_name = path.is_file()
+        for file in [path] if by_name else _inside(path):
+            is_samples = file.suffix == _SAMPLES
+            if is_samples and not with_samples:
+                continue
+            if is_samples and file.is_symlink() and not by_name:
+                # It may lead anywhere, also to what another path here reads.
+                unreadable.append(f"{file} is a link and was passed over; name it to read it.")
+            elif file.resolve() not in seen:
                 seen.add(file.resolve())
-                yield file, path.is_file()
+                yield file, by_name
 
 
 def _default_folders() -> list[Path]:
@@ -232,11 +245,8 @@ def _inside(folder: Path) -> list[Path]:
         parts = (asv_files.results_folder(folder), folder / samples.OLD_FOLDER)
         return [file for part in parts if part.is_dir() for file in _inside(part)]
     found = [file for file in folder.rglob("*.json") if asv_files.RESULT_NAME.fullmatch(file.name)]
-    # A link to samples may lead anywhere.
     lines = [
-        file
-        for file in folder.rglob("*.jsonl")
-        if not file.is_symlink() and not file.with_suffix(".json").exists()
+        file for file in folder.rglob(f"*{_SAMPLES}") if not file.with_suffix(".json").exists()
     ]
     return sorted(found) + sorted(lines)
 
@@ -248,7 +258,7 @@ def _read_asv(file: Path, known: Known) -> tuple[list[Record], int]:
 def _read_samples(file: Path, by_name: bool, unreadable: list[str]) -> list[Record]:
     try:
         found = [_from_sample(sample) for sample in samples.read(file, unreadable.append)]
-    except (ValueError, TypeError, AttributeError, OverflowError) as problem:
+    except UNREADABLE as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
     if by_name and not found:
         raise InvalidInput(f"{file} cannot be read: there is no sample in it.")

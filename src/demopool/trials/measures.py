@@ -71,7 +71,8 @@ class Measure:
 
     quantity   ``time``, ``memory``, ``error`` or ``other``: decides the unit and the format
     heading    of its column; without one it is not shown in tables
-    meaning    for the legend of a table and for sentences: "... of numpy:cpu/dense"
+    meaning    for the legend of a table
+    words      for sentences: "the measurement of its ..."
     of_job     asked once of every candidate, by the race in a worker and by asv as ``track_<name>``
     rank       columns with a lower rank are kept longer where a line is narrow
     """
@@ -83,6 +84,7 @@ class Measure:
     of_job: Callable[[Trial], MeasuredValue] | None = None
     where: Where = Where.EVERYWHERE
     rank: int = 10
+    words: str = ""
 
     @property
     def unit(self) -> str | None:
@@ -138,6 +140,7 @@ MEASURES = {
             "the first call of a process that has imported the library",
             _first_call,
             rank=5,
+            words="first call",
         ),
         Measure(
             "with_transfer_s",
@@ -147,6 +150,7 @@ MEASURES = {
             _with_transfer,
             Where.TRANSFERS,
             rank=9,
+            words="time with transfers",
         ),
         Measure(
             "peak_host_bytes",
@@ -155,6 +159,7 @@ MEASURES = {
             "peak memory of the host above what was held before the call",
             _peak_host,
             rank=4,
+            words="peak memory on the host",
         ),
         Measure(
             "peak_device_bytes",
@@ -164,6 +169,7 @@ MEASURES = {
             _peak_device,
             Where.DEVICES,
             rank=6,
+            words="peak memory on the device",
         ),
         Measure(
             "error",
@@ -172,6 +178,7 @@ MEASURES = {
             "against the float64 reference, relative to the largest entry",
             _error,
             rank=8,
+            words="error",
         ),
     )
 }

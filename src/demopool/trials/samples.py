@@ -8,7 +8,6 @@ power, is passed over by the reader; so is any other invalid line, with a warnin
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common import places
-from ..common.files import UNREADABLE, read_text
+from ..common.files import UNREADABLE, is_name, read_text
 from ..errors import InvalidInput
 from ..problem.cases import Case
 from ..problem.vocabulary import State
@@ -162,11 +161,9 @@ def _parsed(line: str) -> Sample | None:
     found = Sample(**{name: value for name, value in row.items() if name in known})
     if not isinstance(found.reason, str):
         raise TypeError("reason is not a text")
-    for name in ("backend", "route", "measure"):
-        _demand_name(getattr(found, name))
-    for name in (found.session, found.fingerprint, found.code):
-        if name != "":
-            _demand_name(name)
+    optional = [text for text in (found.session, found.fingerprint, found.code) if text != ""]
+    if not all(map(is_name, (found.backend, found.route, found.measure, *optional))):
+        raise ValueError("not a name")
     moment = datetime.fromisoformat(found.measured_at)
     if not 1970 < moment.year < 2262:  # what fits nanoseconds since 1970
         raise ValueError("not a date of a measurement")
@@ -181,15 +178,6 @@ def _parsed(line: str) -> Sample | None:
     if lowest is not None and not lowest <= (found.value or 0.0) <= 1e9:
         raise ValueError("not of a race")
     return found
-
-
-def _demand_name(name: Any) -> None:
-    """What stands in a table or a picture must not be able to do anything there."""
-    if not _NAME.fullmatch(name):
-        raise ValueError("not a name")
-
-
-_NAME = re.compile(r"[A-Za-z0-9_.:+-]{1,60}")
 
 
 def _from_schema_1(row: dict[str, Any]) -> dict[str, Any]:

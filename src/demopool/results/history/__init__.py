@@ -1,7 +1,6 @@
 """What happened from commit to commit: :mod:`.analysis` finds it, the rest shows it."""
 
 from .analysis import (
-    Level,
     Point,
     Regression,
     Series,
@@ -13,6 +12,7 @@ from .analysis import (
     series,
     steps,
 )
+from .levels import Level
 
 __all__ = [
     "Level",

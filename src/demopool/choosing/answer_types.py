@@ -22,6 +22,7 @@ class Ranked:
                               in, and its interval. It decides the verdict; it is not the ratio of
                               the medians, which may be of different rounds
     at_least_s                a call was given up after this time
+    untried                   it never ran: left out by plan or prediction, or no process started
     """
 
     backend: str
@@ -42,15 +43,27 @@ class Ranked:
     peak_device_bytes: float | None = None
     error: float | None = None
     at_least_s: float | None = None
+    untried: bool = False
 
     @property
     def candidate(self) -> Candidate:
+        """Backend and route."""
         return Candidate(self.backend, self.route)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer for one case."""
+    """The answer for one case; as a text, what ``demopool choose`` prints.
+
+    state            the verdict: ``fastest``, ``tie`` or ``unknown``
+    backend, route   of the recommended candidate; None if there is none
+    rows             every candidate, the best first
+    seconds          of wall time, and ``setup_s`` of them for libraries to start, load and compile
+    reused           nothing was measured: stored samples gave the answer
+    whole            all candidates could compete: nothing was left out, nothing interrupted
+    codes            what identifies the code of each backend
+    others_cores     how many cores others used during the rounds
+    """
 
     case: Case
     state: Verdict
@@ -64,14 +77,18 @@ class Choice:
     reused: bool = False
     interrupted: bool = False
     whole: bool = True
-    """All candidates could compete: nothing was left out, nothing interrupted."""
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     codes: dict[str, str] = field(default_factory=dict)
     setup_s: float = 0.0
-    """The part of the seconds that libraries took to start, load and compile."""
     others_cores: float = 0.0
-    """How many cores others used during the rounds."""
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The recommended one."""
+        if self.backend is None or self.route is None:
+            return None
+        return Candidate(self.backend, self.route)
 
     def __str__(self) -> str:
         return "\n".join(printing.lines(self))
@@ -86,7 +103,10 @@ class Choice:
                 "route": self.route,
                 "sentence": self.sentence,
             },
-            "candidates": [asdict(row) for row in self.rows],
+            "candidates": [
+                {name: value for name, value in asdict(row).items() if name != "untried"}
+                for row in self.rows
+            ],
             "threads": self.threads,
             "seconds": self.seconds,
             "setup_s": self.setup_s,

@@ -38,7 +38,7 @@ def file(case: Case, threads: int) -> Path:
     return samples.folder() / name
 
 
-class Stored:
+class EarlierSamples:
     """The samples of a file that fit the runners of a race: same machine, libraries and code."""
 
     def __init__(self, found: Path | Iterable[Sample], race: Race) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..problem.vocabulary import Backend, State, Verdict
 from . import rule
-from .choice import Choice, Ranked
+from .answer_types import Choice, Ranked
 from .racing import Result
 from .rule import Standing
 from .runners import Runner
@@ -85,7 +85,7 @@ def answer(
 
 def _row(runner: Runner, race: Result) -> Ranked:
     standing, state, undecided = race.standing, race.state, runner in race.undecided
-    row = Ranked(*runner.candidate, runner.state, None, runner.reason)
+    row = Ranked(*runner.candidate, runner.state, None, runner.reason, untried=runner.untried)
     row = replace(row, **_known(runner))
     name, lead = runner.name, standing.lead or runner.name
     if runner.state is State.TIMEOUT or runner.aside:
