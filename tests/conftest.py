@@ -110,6 +110,18 @@ def empty_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def seeded_torch() -> Iterator[None]:
+    """The same random tensors for every test, and one thread."""
+    import torch
+
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment for child processes, without terminal settings and required backends."""
     for name in (registry.REQUIRED_VARIABLE, "COLUMNS", "NO_COLOR", "FORCE_COLOR"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ from demopool.implementations.cupy_cuda import emulated, signatures
 from demopool.implementations.shared.grids import SHARED_BYTES
 
 ARCH = "sm_80"
+OPT_IN = "MaxSharedMemoryPerBlockOptin"
 
 
 class CUDARuntimeError(RuntimeError):
@@ -32,21 +33,16 @@ class CUDADriverError(RuntimeError):
     """What a launch raises; CuPy has two kinds of errors."""
 
 
-class Device:
+class Device(nullcontext[None]):
     """The only GPU."""
 
-    attributes = {"MaxSharedMemoryPerBlockOptin": 163 * 1024}  # noqa: RUF012 - as CuPy's own
+    attributes = {OPT_IN: 163 * 1024}  # noqa: RUF012 - as CuPy's own
 
     def __init__(self, index: int = 0) -> None:
+        super().__init__()
         if index != 0:
             raise CUDARuntimeError("invalid device ordinal")
         self.id = index
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device)
@@ -202,24 +198,18 @@ class RawKernel:
         for arg in args:
             assert isinstance(arg, Array | np.generic), type(arg)
         # Like a driver, which is given addresses and keeps nothing alive.
-        given = [_address(arg) if isinstance(arg, Array) else arg for arg in args]
-        module = emulated.compiled(self.name, ARCH)
+        given = [(a.data.ptr, a.shape, a.dtype) if isinstance(a, Array) else a for a in args]
+        module, most = emulated.compiled(self.name, ARCH), Device().attributes[OPT_IN]
 
         def call() -> None:
             arrays = [_at(*arg) if isinstance(arg, tuple) else arg for arg in given]
-            module.launch(
-                self.name, grid, block, arrays, shared_mem, counting=False, max_shared=163 * 1024
-            )
+            sizes = (grid, block, arrays, shared_mem)
+            module.launch(self.name, *sizes, counting=False, max_shared=most)
 
-        stream = Stream.current
-        if stream.graph is not None:
-            stream.graph.calls.append(call)
-        else:
+        if Stream.current.graph is None:
             call()
-
-
-def _address(array: Array) -> tuple[int, tuple[int, ...], Any]:
-    return array.data.ptr, array.shape, array.dtype
+        else:
+            Stream.current.graph.calls.append(call)
 
 
 def _at(address: int, shape: tuple[int, ...], dtype: Any) -> Any:

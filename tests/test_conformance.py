@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from demopool import backend, conformance
 from demopool.conformance import engine, features, tolerance
-from demopool.conformance.engine import Target, answer, check_cell
+from demopool.conformance.engine import Target, answer, check_cell, laws_of
 from demopool.conformance.examples import ask, examples
 from demopool.contract import capabilities, registry
 from demopool.errors import BackendUnavailable, InvalidInput
@@ -38,17 +38,18 @@ def _marked(row: capabilities.CapabilityRow, dtype: str) -> object:
 def test_cell_conforms_to_the_reference(
     row: capabilities.CapabilityRow, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what is executed from its PTX, which is slow, every fourth example: other ones in every
-    cell, so that all of them occur; ``make test-all`` has them all."""
+    """Of what is executed from its PTX, which is slow, every fourth example and law: other ones in
+    every cell, so that all of them occur; ``make test-all`` has them all."""
     found = registry.probe(row.backend)
     if found.state != "ok":
         pytest.skip(f"{row.backend}: {found.reason}")
     if Backend(row.backend).is_emulated:
         every = cases(1, 4)
         start = CELLS.index((row, dtype)) % every
-        monkeypatch.setattr(
-            engine, "examples", lambda *a, **k: list(examples(*a, **k))[start::every]
-        )
+        for name, everything in (("examples", examples), ("laws_of", laws_of)):
+            monkeypatch.setattr(
+                engine, name, lambda *a, f=everything, **k: [*f(*a, **k)][start::every]
+            )
     target = Target(backend(row.backend), row.operation, row.route, row.order, dtype)
     # A draw has the largest examples, of real features, in one dtype alone.
     verdict = check_cell(target, quick=cases(False, dtype != "float32"))

@@ -31,22 +31,19 @@ def _chains(root: str) -> set[str]:
 
 
 def _has(thing: Any, chain: str) -> bool:
-    for name in chain.split("."):
-        if not hasattr(thing, name):
-            return False
-        thing = getattr(thing, name)
-    return True
+    name, _, rest = chain.partition(".")
+    return hasattr(thing, name) and (not rest or _has(getattr(thing, name), rest))
 
 
 def test_the_names_of_cupy_that_we_use_exist_in_the_installed_one() -> None:
     chains = _chains("cupy()")
     assert {"RawModule", "cuda.Stream", "cuda.get_current_stream", "from_dlpack"} <= chains
     assert not [chain for chain in chains if not _has(cupy, chain)]
+    streams = ("begin_capture", "end_capture", "is_capturing", "synchronize")
+    kernels = ("max_dynamic_shared_size_bytes", "shared_size_bytes")
     assert hasattr(cupy.cuda.Device, "attributes")
-    for name in ("begin_capture", "end_capture", "is_capturing", "synchronize"):
-        assert hasattr(cupy.cuda.Stream, name)
-    for name in ("max_dynamic_shared_size_bytes", "shared_size_bytes"):
-        assert hasattr(cupy.RawKernel, name)
+    assert all(hasattr(cupy.cuda.Stream, name) for name in streams)
+    assert all(hasattr(cupy.RawKernel, name) for name in kernels)
     for name in ("malloc_postprocess", "free_postprocess"):
         assert "mem_size" in getattr(cupy.cuda.MemoryHook, name).__doc__
 
@@ -64,11 +61,8 @@ def test_the_keywords_that_we_use_exist_in_the_installed_cupy() -> None:
             assert re.search(rf"\b{keyword}\b", thing.__doc__), (name, keyword)
     # Its module wants cuBLAS itself, so that its source is read.
     source = (Path(cupy.__file__).parent / "cublas.py").read_text()
-    (syrk,) = (
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef) and node.name == "syrk"
-    )
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    (syrk,) = (function for function in functions if function.name == "syrk")
     names = [argument.arg for argument in syrk.args.args]
     assert names[:3] == ["trans", "a", "out"]
     assert "lower" in names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,79 +34,52 @@ class Nvml:
         self.clock = 1980
 
     def __getattr__(self, name: str) -> Any:
-        answer = getattr(type(self), f"_{name}", None)
-        if answer is None:
+        if name not in ANSWERS:
             raise AttributeError(name)
 
         def called(*arguments: Any) -> Any:
             self.calls.append((name, arguments))
             if name in self.refuses:
                 raise Refused(name)
-            return answer(self, *arguments)
+            return ANSWERS[name](self, *arguments)
 
         return called
 
-    def _nvmlInit(self) -> None:
-        pass
 
-    def _nvmlDeviceGetCount(self) -> int:
-        return 2
-
-    def _nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def _nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        if uuid != "MIG-cccc":
-            raise Refused(uuid)
-        return 1
-
-    def _nvmlDeviceGetUUID(self, handle: int) -> bytes | str:
-        return self.uuids[handle]
-
-    def _nvmlDeviceGetName(self, handle: int) -> bytes | str:
-        return self.names[handle]
-
-    def _nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"580.65.06"
-
-    def _nvmlSystemGetCudaDriverVersion(self) -> int:
-        return 13010
-
-    def _nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(total=(80, 24)[handle] * 2**30, used=2**30, free=0)
-
-    def _nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return ((9, 0), (8, 9))[handle]
-
-    def _nvmlDeviceGetEccMode(self, handle: int) -> list[int]:
-        return [1 - handle, 1]
-
-    def _nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
-        return 700_000
-
-    def _nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
-        return {SM: self.clock, MEMORY: 2619}[clock]
-
-    def _nvmlDeviceGetMaxClockInfo(self, handle: int, clock: int) -> int:
-        return {SM: 1980, MEMORY: 2619}[clock]
-
-    def _nvmlDeviceGetTemperatureV(self, handle: int, sensor: int) -> int:
-        return {CHIP: 61}[sensor]
-
-    def _nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        return {CHIP: 60}[sensor]
-
-    def _nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(gpu=97, memory=40)
-
-    def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
-        return self.reasons
-
-    def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
-        return self.reasons | SETTING
+def _by_uuid(nvml: Nvml, uuid: str) -> int:
+    if uuid != "MIG-cccc":
+        raise Refused(uuid)
+    return 1
 
 
-FUNCTIONS = sorted(name[1:] for name in vars(Nvml) if name.startswith("_nvml"))
+def _memory(nvml: Nvml, gpu: int) -> SimpleNamespace:
+    return SimpleNamespace(total=(80, 24)[gpu] * 2**30, used=2**30, free=0)
+
+
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "nvmlInit": lambda nvml: None,
+    "nvmlDeviceGetCount": lambda nvml: 2,
+    "nvmlDeviceGetHandleByIndex": lambda nvml, index: index,
+    "nvmlDeviceGetHandleByUUID": _by_uuid,
+    "nvmlDeviceGetUUID": lambda nvml, gpu: nvml.uuids[gpu],
+    "nvmlDeviceGetName": lambda nvml, gpu: nvml.names[gpu],
+    "nvmlSystemGetDriverVersion": lambda nvml: b"580.65.06",
+    "nvmlSystemGetCudaDriverVersion": lambda nvml: 13010,
+    "nvmlDeviceGetMemoryInfo": _memory,
+    "nvmlDeviceGetCudaComputeCapability": lambda nvml, gpu: ((9, 0), (8, 9))[gpu],
+    "nvmlDeviceGetEccMode": lambda nvml, gpu: [1 - gpu, 1],
+    "nvmlDeviceGetEnforcedPowerLimit": lambda nvml, gpu: 700_000,
+    "nvmlDeviceGetClockInfo": lambda nvml, gpu, of: {SM: nvml.clock, MEMORY: 2619}[of],
+    "nvmlDeviceGetMaxClockInfo": lambda nvml, gpu, of: {SM: 1980, MEMORY: 2619}[of],
+    "nvmlDeviceGetTemperatureV": lambda nvml, gpu, of: {CHIP: 61}[of],
+    "nvmlDeviceGetTemperature": lambda nvml, gpu, of: {CHIP: 60}[of],
+    "nvmlDeviceGetUtilizationRates": lambda nvml, gpu: SimpleNamespace(gpu=97, memory=40),
+    "nvmlDeviceGetCurrentClocksEventReasons": lambda nvml, gpu: nvml.reasons,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda nvml, gpu: nvml.reasons | SETTING,
+}
+
+
+LISTING = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
 
 
 @pytest.fixture(autouse=True)
@@ -136,28 +109,18 @@ def _names() -> list[str]:
 
 
 def test_gpus_are_plain_values_without_their_uuid(nvml: Nvml) -> None:
-    assert gpu.gpus() == [
-        {
-            "index": 0,
-            "name": "NVIDIA A",
-            "memory_bytes": 80 * 2**30,
-            "compute_capability": "9.0",
-            "driver": "580.65.06",
-            "cuda": "13.1",
-            "ecc": True,
-            "power_limit_milliwatts": 700_000,
-        },
-        {
-            "index": 1,
-            "name": "NVIDIA B",
-            "memory_bytes": 24 * 2**30,
-            "compute_capability": "8.9",
-            "driver": "580.65.06",
-            "cuda": "13.1",
-            "ecc": False,
-            "power_limit_milliwatts": 700_000,
-        },
-    ]
+    first = {
+        "index": 0,
+        "name": "NVIDIA A",
+        "memory_bytes": 80 * 2**30,
+        "compute_capability": "9.0",
+        "driver": "580.65.06",
+        "cuda": "13.1",
+        "ecc": True,
+        "power_limit_milliwatts": 700_000,
+    }
+    second = {"index": 1, "name": "NVIDIA B", "compute_capability": "8.9", "ecc": False}
+    assert gpu.gpus() == [first, first | second | {"memory_bytes": 24 * 2**30}]
     assert fingerprint.machine()["gpu"] == ["NVIDIA A", "NVIDIA B"]
 
 
@@ -218,14 +181,13 @@ def test_gpu_that_this_user_may_not_open_is_not_counted(nvml: Nvml) -> None:
     assert gpu.gpus() == []
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ANSWERS)
 def test_refused_answer_is_none_and_the_rest_is_there(nvml: Nvml, function: str) -> None:
     """Scenario: one function after the other is not supported. Expected: at most its own values
     are missing; without the functions that list GPUs there are none."""
     nvml.refuses = {function}
-    listing = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
     found, now = gpu.gpus(), gpu.telemetry()
-    if function in listing:
+    if function in LISTING:
         assert (found, now) == ([], None)
         return
     assert len(found) == 2
@@ -235,8 +197,7 @@ def test_refused_answer_is_none_and_the_rest_is_there(nvml: Nvml, function: str)
 
 
 def test_everything_refused_is_none(nvml: Nvml) -> None:
-    keep = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
-    nvml.refuses = set(FUNCTIONS) - keep
+    nvml.refuses = set(ANSWERS) - LISTING
     assert set(_telemetry().values()) == {None}
     assert gpu.gpus()[1] == dict.fromkeys(gpu.gpus()[1], None) | {"index": 1}
     with gpu.Watch() as watch:
@@ -347,7 +308,7 @@ def test_every_name_exists_in_the_real_pynvml_and_takes_these_arguments(nvml: Nv
     gpu.telemetry()
     calls = dict(nvml.calls) | {"nvmlDeviceGetUUID": (0,), "nvmlDeviceGetHandleByUUID": ("",)}
     used = set(re.findall(r"nvml[A-Z]\w+", Path(gpu.__file__).read_text()))
-    assert used == set(calls) == set(FUNCTIONS)
+    assert used == set(calls) == set(ANSWERS)
     del sys.modules["pynvml"]
     real = pytest.importorskip("pynvml")
     for name, arguments in calls.items():

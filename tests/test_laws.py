@@ -5,7 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, reject
+from effort import cases
+from hypothesis import given, reject, settings
 
 from demopool import backend, hashes, reference
 from demopool.conformance import tolerance
@@ -26,7 +27,7 @@ IMAGES = st.integers(1, 12).flatmap(
 LAWS = [
     (row, dtype, law)
     for row in capabilities.table()
-    for dtype in row.dtypes
+    for dtype in cases(row.dtypes, ("float32",))
     if not Dtype(dtype).is_half  # integers up to 4 are the same in all of them
     if not row.backend.endswith(":ptx")  # too slow for hundreds of examples each
     for law in laws_of(Target(None, row.operation, row.route, row.order, dtype))  # type: ignore[arg-type]
@@ -46,6 +47,7 @@ def test_law(row: capabilities.CapabilityRow, dtype: str, law: str) -> None:
         pytest.skip(f"{row.backend}: {found.reason}")
     target = Target(backend(row.backend), row.operation, row.route, row.order, dtype)
 
+    @settings(max_examples=cases(25, 12))
     @given(IMAGES)
     def holds(image: list[list[int]]) -> None:
         X = np.array(image, dtype=dtype)

@@ -75,16 +75,15 @@ def test_floats_become_integers_within_their_range(source: str, mode: str) -> No
     for result in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
         limits = np.iinfo(DTYPES[result])
         of_nan = 1 << limits.bits - 1 if source == "f64" or limits.bits == 64 else 0
+        least, most = int(limits.min), int(limits.max)
         wanted = []
         for value in a.tolist():
             if math.isnan(value):
                 wanted.append(-of_nan if result[0] == "s" else of_nan)
             elif math.isinf(value):
-                wanted.append(int(limits.max) if value > 0 else int(limits.min))
+                wanted.append(most if value > 0 else least)
             else:
-                wanted.append(
-                    max(int(limits.min), min(int(limits.max), WHOLE[mode](Fraction(value))))
-                )
+                wanted.append(max(least, min(most, WHOLE[mode](Fraction(value)))))
         for sat in ("", ".sat"):
             found = evaluate(f"cvt.{mode}{sat}.{result}.{source} %d, %a", result, [source], a)
             assert found.tolist() == wanted, result
@@ -101,9 +100,8 @@ def test_integers_are_cut_or_clamped(source: str) -> None:
         limits = np.iinfo(DTYPES[result])
         given = np.array(values, object)
         cut = evaluate(f"cvt.{result}.{source} %d, %a", result, [source], given)
-        assert [v % (1 << limits.bits) for v in values] == [
-            int(v) % (1 << limits.bits) for v in cut
-        ]
+        beyond = 1 << limits.bits
+        assert [v % beyond for v in values] == [int(v) % beyond for v in cut]
         if min(values) >= limits.min and max(values) <= limits.max:
             continue  # nothing to clamp: PTX has no .sat there
         clamped = evaluate(f"cvt.sat.{result}.{source} %d, %a", result, [source], given)
@@ -111,9 +109,8 @@ def test_integers_are_cut_or_clamped(source: str) -> None:
 
 
 def test_a_narrow_signed_result_fills_its_register() -> None:
-    found = evaluate(
-        "cvt.s8.s32 %r5, %a; mov.b32 %d, %r5", "s32", ["s32"], np.array([128, 127, -129])
-    )
+    given = np.array([128, 127, -129])
+    found = evaluate("cvt.s8.s32 %r5, %a; mov.b32 %d, %r5", "s32", ["s32"], given)
     assert found.tolist() == [-128, 127, 127]
 
 
@@ -125,6 +122,5 @@ def test_conversions_flush_and_saturate() -> None:
     assert_same(evaluate("cvt.rn.ftz.f32.f64 %d, %a", "f32", ["f64"], small), flushed(half))
     assert_same(evaluate("cvt.rn.f32.f64 %d, %a", "f32", ["f64"], small), half)
     assert_same(evaluate("cvt.ftz.f64.f32 %d, %a", "f64", ["f32"], half), flushed(half))
-    assert_same(
-        evaluate("cvt.rn.sat.f16.f32 %d, %a", "f16", ["f32"], half), [0, 0, np.float16(0.7), 1]
-    )
+    found = evaluate("cvt.rn.sat.f16.f32 %d, %a", "f16", ["f32"], half)
+    assert_same(found, [0, 0, np.float16(0.7), 1])

@@ -86,6 +86,11 @@ def assert_same(found: Array, wanted: Array, *inputs: Array) -> None:
     assert same.all(), f"{found[at]!r} for {wanted[at]!r} of {[i[at] for i in inputs]}"
 
 
+def check(code: str, kind: str, wanted: Array, *columns: Array) -> None:
+    """An instruction makes %d of a format from operands of the same one."""
+    assert_same(evaluate(code, kind, [kind] * len(columns), *columns), wanted, *columns)
+
+
 def exactly(
     kind: str, mode: str, exact: Callable[..., Fraction], plain: Callable[..., Any], *columns: Array
 ) -> Array:
@@ -123,79 +128,58 @@ class TestRounding:
 
     def test_one_value_for_all_threads_is_rounded_alike(self, kind: str, mode: str) -> None:
         """Registers keep it as one number, not as an array."""
-        limits = np.finfo(DTYPES[kind])
-        for row in (
-            (limits.max, 3, -1),
-            (limits.tiny, limits.eps, limits.tiny),
-            (1, 3, -3),
-            (7, 0, 0),
-        ):
-            for op, names in (
-                ("add", "%a, %b"),
-                ("mul", "%a, %b"),
-                ("fma", "%a, %b, %c"),
-                ("div", "%a, %b"),
-                ("sqrt", "%a"),
-            ):
-                code, count = f"{op}.{mode}.{kind} %d, {names}", names.count("%")
-                columns = [np.array([value], DTYPES[kind]) for value in row[:count]]
-                one = evaluate(code, kind, [kind] * count, *columns)
-                many = evaluate(code, kind, [kind] * count, *(np.repeat(c, 2) for c in columns))
-                assert_same(one, many[:1], *columns)
+        limits, arity = np.finfo(DTYPES[kind]), {"add": 2, "mul": 2, "fma": 3, "div": 2, "sqrt": 1}
+        rows = [(limits.max, 3, -1), (limits.tiny, limits.eps, limits.tiny), (1, 3, -3), (7, 0, 0)]
+        for row, (op, count) in product(rows, arity.items()):
+            code = f"{op}.{mode}.{kind} %d, {', '.join(('%a', '%b', '%c')[:count])}"
+            columns = [np.array([value], DTYPES[kind]) for value in row[:count]]
+            many = evaluate(code, kind, [kind] * count, *(np.repeat(c, 2) for c in columns))
+            check(code, kind, many[:1], *columns)
 
     def test_sums_and_differences(self, kind: str, mode: str) -> None:
         a, b = operands(kind, 2)
         b = np.concatenate([b, -a[:50], a[:50] * np.array(1e-8, a.dtype)])
         a = np.concatenate([a, a[:50], a[:50]])
         wanted = exactly(kind, mode, lambda a, b: a + b, sum_of_zeros(mode), a, b)
-        assert_same(evaluate(f"add.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, b), wanted, a, b)
-        assert_same(
-            evaluate(f"sub.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, -b), wanted, a, b
-        )
+        check(f"add.{mode}.{kind} %d, %a, %b", kind, wanted, a, b)
+        check(f"sub.{mode}.{kind} %d, %a, %b", kind, wanted, a, -b)
 
     def test_products(self, kind: str, mode: str) -> None:
         a, b = operands(kind, 2)
         wanted = exactly(kind, mode, lambda a, b: a * b, plain(np.multiply), a, b)
-        assert_same(evaluate(f"mul.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, b), wanted, a, b)
+        check(f"mul.{mode}.{kind} %d, %a, %b", kind, wanted, a, b)
 
     def test_fused_products_are_rounded_once(self, kind: str, mode: str) -> None:
         a, b, c = operands(kind, 3)
-        with np.errstate(all="ignore"):
-            near = -(a * b)[:300]  # what the fused sum leaves is the rounding error of the product
         spread = (np.resize([2.0**-60, 2.0**-30, -1e-16, 1e-8], 300)).astype(a.dtype)
         with np.errstate(all="ignore"):
+            near = -(a * b)[:300]  # what the fused sum leaves is the rounding error of the product
             c = np.concatenate([c, near, near * spread])
         a, b = (np.concatenate([v, v[:300], v[:300]]) for v in (a, b))
-        zeros = sum_of_zeros(mode)
-        wanted = exactly(
-            kind,
-            mode,
-            lambda a, b, c: a * b + c,
-            lambda a, b, c: (
-                c  # an exact product of finite numbers is finite, however large
-                if np.isfinite([a, b]).all() and not np.isfinite(c)
-                else zeros(plain(np.multiply)(a, b), c)
-            ),
-            a,
-            b,
-            c,
-        )
-        for code in (f"fma.{mode}.{kind} %d, %a, %b, %c", f"mad.{mode}.{kind} %d, %a, %b, %c"):
-            assert_same(evaluate(code, kind, [kind] * 3, a, b, c), wanted, a, b, c)
+
+        def not_finite(a: float, b: float, c: float) -> float:
+            """An exact product of finite numbers is finite, however large."""
+            if np.isfinite([a, b]).all() and not np.isfinite(c):
+                return c
+            return sum_of_zeros(mode)(plain(np.multiply)(a, b), c)
+
+        wanted = exactly(kind, mode, lambda a, b, c: a * b + c, not_finite, a, b, c)
+        for op in ("fma", "mad"):
+            check(f"{op}.{mode}.{kind} %d, %a, %b, %c", kind, wanted, a, b, c)
 
     def test_quotients_and_reciprocals(self, kind: str, mode: str) -> None:
         a, b = operands(kind, 2)
         nonzero = lambda a, b: a / b if b else Fraction(0)  # noqa: E731
         wanted = exactly(kind, mode, nonzero, plain(np.divide), a, b)
-        assert_same(evaluate(f"div.{mode}.{kind} %d, %a, %b", kind, [kind] * 2, a, b), wanted, a, b)
+        check(f"div.{mode}.{kind} %d, %a, %b", kind, wanted, a, b)
         wanted = exactly(kind, mode, nonzero, plain(np.divide), np.ones_like(b), b)
-        assert_same(evaluate(f"rcp.{mode}.{kind} %d, %a", kind, [kind], b), wanted, b)
+        check(f"rcp.{mode}.{kind} %d, %a", kind, wanted, b)
 
     def test_square_roots(self, kind: str, mode: str) -> None:
         a = floats(kind, 600, 4)
         a = np.concatenate([a, np.abs(a), np.arange(20, dtype=a.dtype) ** 2])
         wanted = exactly(kind, mode, lambda a: root(a) if a > 0 else Fraction(0), plain(np.sqrt), a)
-        assert_same(evaluate(f"sqrt.{mode}.{kind} %d, %a", kind, [kind], a), wanted, a)
+        check(f"sqrt.{mode}.{kind} %d, %a", kind, wanted, a)
 
     def test_conversions_of_integers(self, kind: str, mode: str) -> None:
         for source in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
@@ -233,10 +217,8 @@ def test_ftz_flushes_operands_and_results(name: str, function: Callable[..., Any
     names = ", ".join(f"%{n}" for n in "dabc"[: arity + 1])
     with np.errstate(all="ignore"):
         kept, gone = function(*columns), flushed(function(*map(flushed, columns)))
-    assert_same(evaluate(f"{name}.f32 {names}", "f32", ["f32"] * arity, *columns), kept, *columns)
-    assert_same(
-        evaluate(f"{name}.ftz.f32 {names}", "f32", ["f32"] * arity, *columns), gone, *columns
-    )
+    check(f"{name}.f32 {names}", "f32", kept, *columns)
+    check(f"{name}.ftz.f32 {names}", "f32", gone, *columns)
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])
@@ -244,17 +226,11 @@ def test_saturation_clamps_to_zero_and_one(kind: str) -> None:
     a = np.array([-INF, -1, -0.0, 0, 0.25, 0.5, 1, 2, INF, NAN], DTYPES[kind])
     clamped = np.array([0, 0, 0, 0, 0.25, 0.5, 1, 1, 1, 0])
     zero, one = np.full_like(a, -0.0), np.ones_like(a)
-    kinds = [kind] * 3
-    for code in (
-        "add.rn.sat.t %d, %a, %b",
-        "sub.sat.t %d, %a, %b",
-        "mul.sat.t %d, %a, %c",
-        "fma.rn.sat.t %d, %a, %c, %b",
-    ):
-        code = code.replace(".t ", f".{kind} ")
-        given = -zero if code.startswith("sub") else zero
-        assert_same(evaluate(code, kind, kinds, a, given, one), clamped, a)
-    assert_same(evaluate(f"cvt.sat.{kind}.{kind} %d, %a", kind, [kind], a), clamped, a)
+    check(f"add.rn.sat.{kind} %d, %a, %b", kind, clamped, a, zero)
+    check(f"sub.sat.{kind} %d, %a, %b", kind, clamped, a, -zero)
+    check(f"mul.sat.{kind} %d, %a, %b", kind, clamped, a, one)
+    check(f"fma.rn.sat.{kind} %d, %a, %b, %c", kind, clamped, a, one, zero)
+    check(f"cvt.sat.{kind}.{kind} %d, %a", kind, clamped, a)
     ints = np.array([-5, 0, 1, 7])
     assert_same(evaluate(f"cvt.rn.sat.{kind}.s32 %d, %a", kind, ["s32"], ints), [0, 0, 1, 1])
 
@@ -272,15 +248,15 @@ def test_half_precision_is_rounded_once() -> None:
     for code, exact, otherwise in tests:
         columns = [a, b, c] if "%c" in code else [a, b]
         wanted = exactly("f16", "rn", exact, otherwise, *columns)
-        assert_same(evaluate(code, "f16", ["f16"] * len(columns), *columns), wanted, *columns)
+        check(code, "f16", wanted, *columns)
 
 
 def test_half_precision_can_be_flushed() -> None:
     a = np.array([2.0**-15, -(2.0**-24), 2.0**-14, NAN], np.float16)
     wanted = np.array([0, -0.0, 2.0**-14, NAN])
-    assert_same(evaluate("add.ftz.f16 %d, %a, %b", "f16", ["f16"] * 2, a, np.full(4, -0.0)), wanted)
-    assert_same(evaluate("abs.ftz.f16 %d, %a", "f16", ["f16"], a), np.abs(wanted))
-    assert_same(evaluate("neg.ftz.f16 %d, %a", "f16", ["f16"], a), -wanted)
+    check("add.ftz.f16 %d, %a, %b", "f16", wanted, a, np.full(4, -0.0))
+    check("abs.ftz.f16 %d, %a", "f16", np.abs(wanted), a)
+    check("neg.ftz.f16 %d, %a", "f16", -wanted, a)
 
 
 # --- comparing and choosing ---
@@ -293,16 +269,14 @@ def test_extremes_prefer_numbers_and_order_zeros(kind: str) -> None:
     lower, higher = np.where(np.isnan(a), b, a), np.where(np.isnan(a), b, a)
     for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         if not keep_nan[i]:
-            ordered = sorted([x, y], key=lambda v: (v, math.copysign(1, v)))
-            lower[i], higher[i] = ordered
+            lower[i], higher[i] = sorted([x, y], key=lambda v: (v, math.copysign(1, v)))
     for code, wanted in (("min.t %d, %a, %b", lower), ("max.t %d, %a, %b", higher)):
-        assert_same(evaluate(code.replace(".t", f".{kind}"), kind, [kind] * 2, a, b), wanted, a, b)
+        check(code.replace(".t", f".{kind}"), kind, wanted, a, b)
         if kind != "f64":
-            strict = evaluate(code.replace(".t", f".NaN.{kind}"), kind, [kind] * 2, a, b)
-            assert_same(strict, np.where(keep_nan, NAN, wanted), a, b)
+            strict = code.replace(".t", f".NaN.{kind}")
+            check(strict, kind, np.where(keep_nan, NAN, wanted), a, b)
     if kind == "f32":
-        found = evaluate("min.ftz.f32 %d, %a, %b", kind, [kind] * 2, SMALL, SMALL)
-        assert_same(found, flushed(SMALL))
+        check("min.ftz.f32 %d, %a, %b", kind, flushed(SMALL), SMALL, SMALL)
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
@@ -339,13 +313,11 @@ def test_slct_takes_the_second_for_nan_and_flushes_only_what_it_tests() -> None:
     for ftz, tested in (("", SMALL), (".ftz", flushed(SMALL))):
         found = evaluate(f"slct{ftz}.f32.f32 %d, %a, %b, %c", "f32", ["f32"] * 3, a, b, SMALL)
         assert_same(found, np.where(tested >= 0, a, b))
-        found = evaluate(
-            f"slct{ftz}.u64.f32 %d, %a, %b, %c", "u64", ["u64", "u64", "f32"], a * 0 + 5, b, SMALL
-        )
+        code, kinds = f"slct{ftz}.u64.f32 %d, %a, %b, %c", ["u64", "u64", "f32"]
+        found = evaluate(code, "u64", kinds, a * 0 + 5, b, SMALL)
         assert (found == np.where(tested >= 0, 5, 2)).all()
-    found = evaluate(
-        "slct.f64.s32 %d, %a, %b, %c", "f64", ["f64", "f64", "s32"], [1] * 3, [2] * 3, [-1, 0, 1]
-    )
+    code, kinds = "slct.f64.s32 %d, %a, %b, %c", ["f64", "f64", "s32"]
+    found = evaluate(code, "f64", kinds, [1] * 3, [2] * 3, [-1, 0, 1])
     assert found.tolist() == [2, 1, 1]
 
 
@@ -363,12 +335,10 @@ def test_properties_and_signs(kind: str) -> None:
     found = evaluate(f"copysign.{kind} %d, %a, %b", kind, [kind] * 2, a, b)
     assert (np.signbit(found) == np.signbit(a)).all()
     assert_same(np.abs(found), np.abs(b))
-    assert_same(evaluate(f"abs.{kind} %d, %a", kind, [kind], a), np.abs(a))
-    assert_same(evaluate(f"neg.{kind} %d, %a", kind, [kind], a), -a)
-    assert_same(
-        evaluate(f"selp.{kind} %d, %a, %b, %c", kind, [kind, kind, "pred"], a, b, a == 0),
-        np.where(a == 0, a, b),
-    )
+    check(f"abs.{kind} %d, %a", kind, np.abs(a), a)
+    check(f"neg.{kind} %d, %a", kind, -a, a)
+    found = evaluate(f"selp.{kind} %d, %a, %b, %c", kind, [kind, kind, "pred"], a, b, a == 0)
+    assert_same(found, np.where(a == 0, a, b))
 
 
 # --- elementary functions ---
@@ -407,10 +377,8 @@ def test_elementary_functions(
         found = evaluate(f"{code.replace('.t', f'.{kind}')} %d, %a", kind, [kind], at)
         assert_same(found, of_edges, at)
     if not code.startswith("tanh"):
-        small = evaluate(f"{code.replace('.t', '.ftz.f32')} %d, %a", "f32", ["f32"], SMALL[1:3])
-        assert_same(
-            small, evaluate(f"{code.replace('.t', '.f32')} %d, %a", "f32", ["f32"], SMALL[4:6])
-        )
+        zeros = evaluate(f"{code.replace('.t', '.f32')} %d, %a", "f32", ["f32"], SMALL[4:6])
+        check(f"{code.replace('.t', '.ftz.f32')} %d, %a", "f32", zeros, SMALL[1:3])
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])

@@ -74,13 +74,8 @@ def evaluate(code: str, result: str, operands: Sequence[str], *values: Array) ->
         store = "selp.u16 %h1, 1, 0, %d; st.global.u8 [%q9], %h1;"
     guard = f"setp.ge.u32 %p8, %r0, {len(out)}; @%p8 bra END;\n"
     regs = "".join([*declared, f".reg .{_holder(result)} %d;\n"])
-    run(
-        f"{regs}{guard}{body}{code};\n{store}\nEND:",
-        out,
-        *inputs,
-        grid=-(-len(out) // 128),
-        block=128,
-    )
+    whole = f"{regs}{guard}{body}{code};\n{store}\nEND:"
+    run(whole, out, *inputs, grid=-(-len(out) // 128), block=128)
     return out[:1] if uniform else out
 
 
@@ -304,11 +299,7 @@ def test_integers_compare_and_comparisons_combine(kind: str) -> None:
     rows = list(product(integers(kind), integers(kind), [0, 1]))
     columns = [np.array(c, object) for c in zip(*rows, strict=True)]
     kinds = [kind, kind, "pred"]
-    names = (
-        list(ORDER)[:2]
-        if kind[0] == "b"
-        else [*ORDER, *UNSIGNED_ORDER][: 10 if kind[0] == "u" else 6]
-    )
+    names = [*ORDER, *UNSIGNED_ORDER][: {"b": 2, "s": 6, "u": 10}[kind[0]]]
     boolean: dict[str, Any] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
     for name in names:
         truth = np.array([ORDER[UNSIGNED_ORDER.get(name, name)](a, b) for a, b, _ in rows])
@@ -326,9 +317,8 @@ def test_integers_compare_and_comparisons_combine(kind: str) -> None:
                     whole = f"{code}{suffix}; mov.pred %d, %p{p}"
                     found = evaluate(whole, "pred", kinds, *columns)
                     assert (found == function(t, third)).all(), whole
-            found = evaluate(
-                f"set.{name}.{combine}.s32.{kind} %d, %a, %b, !%c", "s32", kinds, *columns
-            )
+            code = f"set.{name}.{combine}.s32.{kind} %d, %a, %b, !%c"
+            found = evaluate(code, "s32", kinds, *columns)
             assert (found == -function(truth, ~c).astype(int)).all()
 
 

@@ -11,14 +11,12 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc")
 pytest.importorskip("numba.cuda")
 
-from gpu.mutation import MUTANTS, check
+from gpu.mutation import MUTANTS, STEPS, check
 from ptx_samples import cases
 
 from demopool import ptx
 
 TESTED = effort.cases(MUTANTS, 16)
-STEPS = 20_000
-"""No sample takes half as many: a mutant that does never ends."""
 
 # Mutants that are left, by sample: a piece of the line of the source that was changed, and why no
 # test can see it, once for each mutant. One that is left and not named here fails the test, and so
@@ -118,8 +116,7 @@ def test_counts_of_a_transpose_by_hand() -> None:
 
     In rows of 17 words the last word of a warp's second row is in the bank of its first one.
     """
-    sample = cases.BY_NAME["transpose"]
-    counts, _, _ = sample.run(sample.module(), sample.kernel, (32, 32))
+    counts, _, _ = cases.BY_NAME["transpose"].run((32, 32))
     warps = 4 * 8
     assert counts.global_requests == 2 * warps
     assert counts.global_sectors == 2 * warps * 4
@@ -133,21 +130,15 @@ def test_counts_of_a_transpose_by_hand() -> None:
 
 def test_a_layout_without_padding_has_bank_conflicts() -> None:
     """Two columns of a 16 x 16 tile: the 32 words are in four banks, eight in each."""
-    source = cases.SOURCE.read_text().replace(
-        "float tile[TILE][TILE + 1]", "float tile[TILE][TILE]"
-    )
+    source = cases.SOURCE.read_text().replace("tile[TILE][TILE + 1]", "tile[TILE][TILE]")
     module = ptx.compile(source, names=cases.INSTANCES)
-    sample = cases.BY_NAME["transpose"]
-    counts, _, _ = sample.run(module, sample.kernel, (32, 32))
+    counts, _, _ = cases.BY_NAME["transpose"].run((32, 32), module)
     assert counts.bank_conflicts == 4 * 8 * 7
 
 
 def test_strided_loads_waste_what_they_move() -> None:
-    text = (
-        'extern "C" __global__ void strided(const float* x, float* y) {'
-        " y[threadIdx.x] = x[8 * threadIdx.x]; }"
-    )
-    counts = ptx.compile(text).launch("strided", 1, 32, [np.zeros(256, "f4"), ptx.empty(32)])
+    body, args = "y[threadIdx.x] = x[8 * threadIdx.x];", [np.zeros(256, "f4"), ptx.empty(32)]
+    counts = cases.launched(body, "const float* x, float* y", args, block=32)
     assert counts.traffic["argument 0"].sectors == 32
     assert counts.traffic["argument 1"].sectors == 4
     assert counts.useful_bytes == 2 * 128
@@ -155,8 +146,7 @@ def test_strided_loads_waste_what_they_move() -> None:
 
 
 def test_counts_add_up() -> None:
-    sample = cases.BY_NAME["total"]
-    one, _, _ = sample.run(sample.module(), sample.kernel, (300,))
+    one, _, _ = cases.BY_NAME["total"].run((300,))
     two = one + one
     assert two.instructions == 2 * one.instructions
     assert two.traffic["argument 0"].sectors == 2 * one.traffic["argument 0"].sectors

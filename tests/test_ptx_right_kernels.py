@@ -12,13 +12,10 @@ from demopool import ptx
 pytest.importorskip("cuda.bindings.nvrtc")
 
 from ptx_samples import cases
+from ptx_samples.cases import launched
+from test_ptx_instructions import run
 
 f32, i32 = np.float32, np.int32
-
-
-def launched(body: str, parameters: str, args: list[Any], grid: int = 1, **options: Any) -> None:
-    source = f'extern "C" __global__ void kernel({parameters}) {{\n{body}\n}}\n'
-    ptx.compile(source).launch("kernel", grid, args=args, **options)
 
 
 WARP_SYNCHRONOUS = """
@@ -190,9 +187,8 @@ def test_flag_of_another_block_with_a_fence() -> None:
 
 def test_bytes_next_to_each_other_belong_to_different_threads() -> None:
     x = np.zeros((3, 50), np.uint8)
-    launched(
-        "x[blockIdx.x * 50 + threadIdx.x] = threadIdx.x;", "unsigned char* x", [x], 3, block=50
-    )
+    body = "x[blockIdx.x * 50 + threadIdx.x] = threadIdx.x;"
+    launched(body, "unsigned char* x", [x], 3, block=50)
     np.testing.assert_array_equal(x, np.tile(np.arange(50), (3, 1)))
 
 
@@ -217,25 +213,14 @@ def test_samples_are_right_everywhere(name: str, arch: str) -> None:
 
 
 def test_unknown_register_matters_only_where_a_guard_lets_it() -> None:
-    text = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 x, .param .u32 n) {
-  .reg .pred %p<3>; .reg .b32 %r<4>; .reg .b64 %rd<3>;
-  ld.param.u64 %rd1, [x];
-  ld.param.u32 %r3, [n];
-  mov.u32 %r1, %tid.x;
-  mad.wide.u32 %rd2, %r1, 4, %rd1;
-  setp.lt.u32 %p1, %r1, 16;
-  setp.lt.u32 %p2, %r1, %r3;
-  @%p1 mov.u32 %r2, 7;
-  @%p2 st.global.u32 [%rd2], %r2;
-  ret;
-}
-"""
+    def stored(lanes: int) -> None:
+        body = f"""setp.lt.u32 %p1, %r0, 16; setp.lt.u32 %p2, %r0, {lanes};
+            @%p1 mov.u32 %r4, 7; @%p2 st.global.u32 [%q9], %r4;"""
+        run(body, x)
+
     x = np.zeros(32, i32)
-    ptx.compile(text).launch("k", 1, 32, [x, np.uint32(16)])
+    stored(16)
     assert x.tolist() == [7] * 16 + [0] * 16
     with pytest.raises(ptx.Fault, match="register never written") as caught:
-        ptx.compile(text).launch("k", 1, 32, [x, np.uint32(17)])
+        stored(17)
     assert caught.value.thread == (16, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -95,24 +96,13 @@ def test_match_finds_equal_lanes(bits: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "op",
-    [
-        "add.u32",
-        "add.s32",
-        "min.u32",
-        "min.s32",
-        "max.u32",
-        "max.s32",
-        "and.b32",
-        "or.b32",
-        "xor.b32",
-    ],
+    ("name", "kind"),
+    [*product(("add", "min", "max"), ("u32", "s32")), *product(("and", "or", "xor"), ("b32",))],
 )
-def test_reductions_over_a_warp_and_over_a_part_of_it(op: str) -> None:
-    name, kind = op.split(".")
+def test_reductions_over_a_warp_and_over_a_part_of_it(name: str, kind: str) -> None:
     values = np.random.default_rng(2).integers(-(2**31), 2**31, 32).astype(DTYPES[kind])
     body = f"""ld.global.u32 %r4, [%q10]; setp.lt.u32 %p1, %r0, 11; mov.u32 %r5, 0;
-        @%p1 redux.sync.{op} %r5, %r4, 0x7FF; redux.sync.{op} %r6, %r4, -1;
+        @%p1 redux.sync.{name}.{kind} %r5, %r4, 0x7FF; redux.sync.{name}.{kind} %r6, %r4, -1;
         add.u32 %r7, %r0, 32; st.global.u32 [%q9], %r5; st.global.u32 [%q9+128], %r6;"""
     out = np.zeros(64, DTYPES[kind])
     run(body, out, values)
@@ -179,12 +169,8 @@ def test_special_registers_know_where_a_thread_is(block: tuple[int, ...]) -> Non
     sizes = (*block, 1, 1)[:3]
     threads = int(np.prod(block))
     names = [f"{n}.{a}" for n in ("tid", "ntid", "ctaid", "nctaid") for a in "xyz"]
-    names += [
-        "laneid",
-        "warpid",
-        "nwarpid",
-        *(f"lanemask_{m}" for m in ("eq", "lt", "le", "gt", "ge")),
-    ]
+    names += ["laneid", "warpid", "nwarpid"]
+    names += [f"lanemask_{m}" for m in ("eq", "lt", "le", "gt", "ge")]
     body = """mov.u32 %r4, %ctaid.z; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %ctaid.x;
         mad.lo.u32 %r4, %r4, 3, %r5; mad.lo.u32 %r4, %r4, 2, %r6;
         mov.u32 %r5, %tid.z; mov.u32 %r6, %tid.y; mov.u32 %r7, %ntid.y;
@@ -272,11 +258,9 @@ def test_a_called_function_returns_what_each_lane_makes(guard: str) -> None:
         st.param.b64 [y], %q4; st.param.b32 [result], %r5;
         {guard}call (result), choose, (x, y); ld.param.b32 %r5, [result];
         st.global.u32 [%q9], %r5;"""
-    wanted = np.where(LANE % 2, LANE * 100, LANE + 7)
-    assert (
-        lanes(body, before=FUNCTION).tolist()
-        == np.where((LANE < 20) | (not guard), wanted, 3).tolist()
-    )
+    called = np.where(LANE % 2, LANE * 100, LANE + 7)
+    wanted = np.where((LANE < 20) | (not guard), called, 3)
+    assert lanes(body, before=FUNCTION).tolist() == wanted.tolist()
 
 
 def test_a_trap_is_a_fault_of_the_kernel() -> None:

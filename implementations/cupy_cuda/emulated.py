@@ -15,7 +15,7 @@ from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.table import work_table
 
 from . import pool, power, signatures, sketch, weights
-from .launch import Array, Launch, Launcher
+from .launcher import Array, Launch, Launcher
 from .prepared import PreparedHashes, prepare
 
 

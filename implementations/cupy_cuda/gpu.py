@@ -19,7 +19,7 @@ from typing import Any
 from demopool.implementations.shared.grids import SHARED_BYTES
 
 from . import signatures
-from .launch import Array, Launch, Launcher
+from .launcher import Array, Launch, Launcher
 
 GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 """Set to 0, every kernel is launched on its own."""

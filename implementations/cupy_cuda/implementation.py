@@ -15,7 +15,7 @@ from demopool.implementations.shared.table import work_table
 
 from . import pool, power, sketch, weights
 from .gpu import Gpu, cupy, gpu
-from .launch import Array
+from .launcher import Array
 from .prepared import PreparedHashes, prepare
 
 

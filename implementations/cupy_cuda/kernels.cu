@@ -1,4 +1,4 @@
-// The kernels of cupy:cuda, for T = float and double. launch.py compiles and launches them;
+// The kernels of cupy:cuda, for T = float and double. gpu.py compiles and launches them;
 // signatures.py reads their parameters from here and compares what they are given.
 //
 // Products work on tiles of 64 x 64 results by 16 x 16 threads, 4 x 4 results each in registers; the

@@ -11,7 +11,7 @@ from math import prod
 
 from demopool.implementations.shared import grids, scaling
 
-from .launch import Array, Launch, i32, itemsize, number, u32, u64
+from .launcher import Array, Launch, i32, itemsize, number, u32, u64
 from .prepared import CountSketch, PreparedHashes
 
 SQUARE, RECTIFY, KEEP = 0, 1, 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from demopool.implementations.shared import grids
 
 from . import launches
-from .launch import Array, Launcher, itemsize
+from .launcher import Array, Launcher, itemsize
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:

@@ -18,7 +18,7 @@ from demopool.implementations.shared import accuracy, roots
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
 
 from . import pool, sketch
-from .launch import Array, Launcher
+from .launcher import Array, Launcher
 from .prepared import PreparedHashes
 
 # Up to here a whole batch is given to the solvers for many small matrices.

@@ -9,7 +9,7 @@ import numpy as np
 
 from demopool.contract import Hashes
 
-from .launch import Array, Launcher
+from .launcher import Array, Launcher
 
 
 class CountSketch(NamedTuple):

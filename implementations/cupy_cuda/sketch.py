@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import launches, pool
-from .launch import Array, Launcher, itemsize
+from .launcher import Array, Launcher, itemsize
 from .prepared import CountSketch, PreparedHashes
 
 # Sketches and their spectra exist for as many features at once as fit in here: enough to fill a

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import launches, pool
-from .launch import Array, Launcher, itemsize
+from .launcher import Array, Launcher, itemsize
 
 
 def dense(
@@ -34,7 +36,8 @@ def dense(
             steps.append(launches.step(K, targets, a, other, tau))
             a, other = other, a
         on.run_all(steps)
-    return _restored(on, a, exponents, gamma, tau, iterations, order)
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    return _restored(on, a, exponents, power)
 
 
 def matrix_free(
@@ -51,7 +54,8 @@ def matrix_free(
         through = _through_moment(on, X, a)
         on.run(launches.free_step(X, *through, targets, a, other, tau, ALIGNED))
         a, other = other, a
-    return _restored(on, a, exponents, gamma, tau, iterations, order)
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    return _restored(on, a, exponents, power)
 
 
 def _through_moment(on: Launcher, X: Array, a: Array | None) -> tuple[Array, Array]:
@@ -77,17 +81,8 @@ def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
     return out, exponents
 
 
-def _restored(
-    on: Launcher,
-    a: Array,
-    exponents: Array,
-    gamma: float,
-    tau: float,
-    iterations: int,
-    order: int,
-) -> Array:
+def _restored(on: Launcher, a: Array, exponents: Array, power: Fraction) -> Array:
     """With the scale of the features put back (``shared/scaling.py`` has the law)."""
-    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     out = on.empty(a.shape, a)
     on.run(launches.restored(a, exponents, out, power))
     return out

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
 
-from demopool.contract import Hashes
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
+from demopool.implementations.shared.prepared import PreparedHashes
 
 from . import products
 from .compiled import kernel, spread, threads
@@ -20,22 +19,6 @@ _SPECTRUM_BYTES = 4 * 2**20
 
 # Minimum number of elements per thread: scattering takes about 2 ns per element.
 _GRAIN = 30_000
-
-
-class PreparedHashes(NamedTuple):
-    """Bins, signs as floating-point factors, and the original ``hashes``."""
-
-    h1: Array
-    h2: Array
-    s1: Array
-    s2: Array
-    hashes: Hashes
-
-
-def prepare(hashes: Hashes) -> PreparedHashes:
-    """Convert the hashes once, for many calls."""
-    s1, s2 = (np.ascontiguousarray(s, np.float32) for s in (hashes.s1, hashes.s2))
-    return PreparedHashes(hashes.h1, hashes.h2, s1, s2, hashes)
 
 
 def sketch_fft(X: Array, prepared: PreparedHashes) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import launches
-from .launch import Array, Launcher
+from .launcher import Array, Launcher
 
 
 def zeros(on: Launcher, shape: tuple[int, ...], dtype: Any) -> Array:

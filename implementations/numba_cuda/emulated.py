@@ -13,9 +13,9 @@ from demopool import ptx
 from demopool.contract import Hashes, Kernel
 from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
+from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
-from .launch import Array, Launch, Launcher
-from .prepared import PreparedHashes, prepare
+from .launcher import Array, Launch, Launcher
 from .works import WORKS
 
 
@@ -87,4 +87,4 @@ class NumbaPtxImplementation(HostImplementation):
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes, np.ascontiguousarray)
+        return prepare(hashes, bins=np.int32)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from .launch import Array, Launch, Launcher
+from .launcher import Array, Launch, Launcher
 
 
 def numba_cuda() -> Any:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.implementations.shared import images
+from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
 from . import arrays
 from .gpu import Gpu, numba_cuda
-from .launch import Array, Launcher
-from .prepared import PreparedHashes, prepare
+from .launcher import Array, Launcher
 from .works import WORKS
 
 
@@ -60,7 +60,7 @@ class NumbaCudaImplementation(Implementation):
         return found.reshape(X.shape)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes, self.asarray)
+        return prepare(hashes, self.asarray, np.int32)
 
     def synchronize(self) -> None:
         numba_cuda().synchronize()

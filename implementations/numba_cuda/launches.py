@@ -13,10 +13,10 @@ import numpy as np
 
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.grids import Shape
+from demopool.implementations.shared.prepared import PreparedHashes
 
 from . import kernels
-from .launch import Array, Launch, flat
-from .prepared import PreparedHashes
+from .launcher import Array, Launch, flat
 
 SQUARE, RECTIFY = kernels.SQUARE, kernels.RECTIFY
 i32 = np.int32

@@ -10,7 +10,7 @@ import numpy as np
 from demopool.implementations.shared import roots
 
 from . import arrays, launches, pool
-from .launch import Array, Launcher
+from .launcher import Array, Launcher
 
 
 def polar(on: Launcher, A: Array) -> Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from demopool.implementations.shared.prepared import PreparedHashes
+
 from . import arrays, launches, pool
-from .launch import Array, Launcher
-from .prepared import PreparedHashes
+from .launcher import Array, Launcher
 
 
 def pool_moment(on: Launcher, X: Array, prepared: PreparedHashes, a: Array | None) -> Array:

@@ -6,7 +6,7 @@ from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import arrays, launches
-from .launch import Array, Launcher
+from .launcher import Array, Launcher
 
 
 def dense(
@@ -18,7 +18,8 @@ def dense(
     X, exponents = arrays.in_range(on, X)
     K, sums = on.empty((images, n, n), X.dtype), arrays.zeros(on, (images, n), X.dtype)
     on.run(launches.gram(X, K, sums, launches.SQUARE if order == 2 else launches.RECTIFY))
-    a, targets = _start(on, sums, (images, n), gamma, tau, iterations)
+    a, targets = on.empty((images, n), X.dtype), on.empty((images, n), X.dtype)
+    on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     if iterations > 1 and grids.small_image_bytes(n, X.dtype.itemsize) <= grids.SHARED_BYTES:
         on.run(launches.small_image(K, targets, a, tau, iterations))
     else:
@@ -26,7 +27,9 @@ def dense(
         for _ in range(iterations - 1):
             on.run(launches.step(K, targets, a, other, tau))
             a, other = other, a
-    return _restored(on, a, exponents, gamma, tau, iterations, order)
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    on.run(launches.restored(a, exponents, power))
+    return a
 
 
 def matrix_free(
@@ -39,10 +42,13 @@ def matrix_free(
     X, exponents = arrays.in_range(on, X)
     M, ones = on.empty((images, d, d), X.dtype), on.empty((images, 0), X.dtype)
     sums = _without_kernel(on, X, ones, M)
-    a, targets = _start(on, sums, (images, n), gamma, tau, iterations)
+    a, targets = on.empty((images, n), X.dtype), on.empty((images, n), X.dtype)
+    on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     for _ in range(iterations - 1):
         on.run(launches.update(_without_kernel(on, X, a, M), targets, a, tau))
-    return _restored(on, a, exponents, gamma, tau, iterations, order)
+    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+    on.run(launches.restored(a, exponents, power))
+    return a
 
 
 def _without_kernel(on: Launcher, X: Array, v: Array, M: Array) -> Array:
@@ -54,32 +60,3 @@ def _without_kernel(on: Launcher, X: Array, v: Array, M: Array) -> Array:
     on.run(launches.row_forms(X, M, forms))
     on.run(launches.exact_rows(X, v, forms, ALIGNED))
     return forms
-
-
-def _start(
-    on: Launcher,
-    sums: Array,
-    shape: tuple[int, int],
-    gamma: float,
-    tau: float,
-    iterations: int,
-) -> tuple[Array, Array]:
-    """The weights after the first iteration, and the targets."""
-    a, targets = on.empty(shape, sums.dtype), on.empty(shape, sums.dtype)
-    on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
-    return a, targets
-
-
-def _restored(
-    on: Launcher,
-    a: Array,
-    exponents: Array,
-    gamma: float,
-    tau: float,
-    iterations: int,
-    order: int,
-) -> Array:
-    """With the scale of the features put back (``shared/scaling.py`` has the law)."""
-    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
-    on.run(launches.restored(a, exponents, power))
-    return a

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from demopool.implementations.shared import images
+from demopool.implementations.shared.prepared import PreparedHashes
 
 from . import pool, power, sketch, weights
-from .launch import Array, Launcher
-from .prepared import PreparedHashes
+from .launcher import Array, Launcher
 
 
 def _root(route: str) -> dict[tuple[str, str], images.Work]:

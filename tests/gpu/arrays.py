@@ -44,6 +44,11 @@ def counting(*shape: int, most: int = 4) -> Array:
     return np.random.default_rng(sum(shape)).integers(1, most + 1, shape).astype(f32)
 
 
+def lower(K: Array) -> Array:
+    """Above the diagonal there is junk."""
+    return np.where(np.tri(len(K), dtype=bool), K, K.dtype.type(np.nan))
+
+
 def spread(*shape: int) -> Array:
     """Positive: all magnitudes with the subnormal ones, near 1, halves, and powers of two."""
     size = int(np.prod(shape))

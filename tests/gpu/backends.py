@@ -21,6 +21,8 @@ from demopool import ptx
 from demopool.contract import registry
 from demopool.implementations.shared import grids
 
+from .faults import sides
+
 Array = Any
 Launch = tuple[Any, grids.Shape, tuple[Any, ...]]
 """Of an implementation's ``launches.py``: a kernel, blocks and threads, arguments."""
@@ -46,15 +48,13 @@ class Backend(ABC):
     @property
     def kernels(self) -> tuple[str, ...]:
         """By their names; ``scatter`` launches one of two."""
-        own = vars(self.launches).items()
-        there = [
-            n for n, f in own if isinstance(f, FunctionType) and f.__module__.endswith("launches")
-        ]
-        return (*sorted([*there, "scatter_far"]),)
+        there = [f for f in vars(self.launches).values() if isinstance(f, FunctionType)]
+        own = [f.__name__ for f in there if f.__module__ == self.launches.__name__]
+        return (*sorted([*own, "scatter_far"]),)
 
-    def prepared(self, d: int, k: int) -> Any:
-        """Hashes, as its kernels want them."""
-        return self.emulated.prepare(dp.hashes(d, k), np.ascontiguousarray)
+    def prepared(self, hashes: dp.Hashes) -> Any:
+        """As its kernels want them."""
+        return dp.backend(self.ptx).implementation.prepare(hashes)
 
     @property
     @abstractmethod
@@ -74,8 +74,8 @@ class Backend(ABC):
         """The kernel of a launch alone, for its dtypes."""
 
     @abstractmethod
-    def spoilt(self, launch: Launch, old: str, new: str) -> ptx.Module:
-        """The same with a piece of the source changed wherever it occurs."""
+    def spoilt(self, launch: Launch, change: str) -> ptx.Module:
+        """The same with a change of the source (``faults.py``) made wherever it can be."""
 
     def start(self, launch: Launch, module: ptx.Module | None = None, **options: Any) -> ptx.Counts:
         """A launch on the arrays themselves, and what it did."""
@@ -128,7 +128,8 @@ class Cupy(Backend):
     def compiled(self, launch: Launch, arch: str = ARCH) -> ptx.Module:
         return self.emulated.compiled(self.lowered(launch), arch)
 
-    def spoilt(self, launch: Launch, old: str, new: str) -> ptx.Module:
+    def spoilt(self, launch: Launch, change: str) -> ptx.Module:
+        old, new = sides(change)
         source = self.sources[0].read_text()
         assert old in source
         # The file keeps its name in what a fault says.
@@ -175,9 +176,9 @@ class Numba(Backend):
         inside = any(f.lineno <= int(number) <= (f.end_lineno or 0) for f in ours)
         return self._text(file if inside else "tiles.py")[int(number) - 1].strip()
 
-    def spoilt(self, launch: Launch, old: str, new: str) -> ptx.Module:
+    def spoilt(self, launch: Launch, change: str) -> ptx.Module:
         """As files: Numba wants the lines."""
-        package = "spoilt_kernels"
+        (old, new), package = sides(change), "spoilt_kernels"
         with TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder, *sys.path]):
             files = copytree(self.sources[0].parent, Path(folder, package)).glob("*.py")
             wrong = [file for file in files if old in file.read_text()]
@@ -198,17 +199,9 @@ def _is_inlined(node: ast.stmt, kernel: str) -> bool:
     return is_function and (node.name == kernel or bool(node.decorator_list))
 
 
-def available() -> dict[str, Backend]:
-    """Those that can be executed here, by name."""
-    there = registry.available()
-    return {one.name: one() for one in (Cupy, Numba) if f"{one.name}:ptx" in there}
+BACKENDS: dict[str, Backend] = {
+    one.name: one() for one in (Cupy, Numba) if f"{one.name}:ptx" in registry.available()
+}
+"""Those that can be executed here."""
 
-
-BACKENDS = available()
 EVERY_KERNEL = [(name, kernel) for name, one in BACKENDS.items() for kernel in one.kernels]
-
-
-def in_chunks(chunks: int, values: int, made: Any, *args: Any) -> Launch:
-    """A launch in which so many blocks share the values of an image, as of a longer one."""
-    with mock.patch.object(grids, "_VALUES_PER_BLOCK", values // chunks):
-        return made(*args)

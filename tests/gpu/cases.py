@@ -9,15 +9,19 @@ Every function has the cases of the kernel of its name; those of both libraries 
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
-from . import made
+import demopool as dp
+
 from .arrays import (
     DESCRIPTORS,
     POWERS,
     STRANGE,
     Array,
     counting,
+    lower,
     of_all_magnitudes,
     one_large,
     random,
@@ -25,78 +29,84 @@ from .arrays import (
     whole,
 )
 from .backends import Backend, Launch
+from .made import Made
 
 f32, i32 = np.float32, np.int32
+
+
+def launches(b: Backend, kernel: str) -> list[Launch]:
+    found: list[Launch] = globals()[kernel](Made(b, kernel))
+    return found
 
 
 # --- magnitudes ---
 
 
-def largest(b: Backend) -> list[Launch]:
+def largest(made: Made) -> list[Launch]:
     V = one_large(70, 1100)
     V[5] = 0
     return [
-        made.largest(b, one_large(40, 40) * f32(0.01), 1),
-        made.largest(b, V),
-        made.largest(b, one_large(9, 6000)[1:].copy(), 9),
+        made(one_large(40, 40) * f32(0.01), chunks=1),
+        made(V),
+        made(one_large(9, 6000)[1:].copy(), chunks=9),
     ]
 
 
-def scaled(b: Backend) -> list[Launch]:
+def scaled(made: Made) -> list[Launch]:
     """All exponents of float32 are here, for values of all magnitudes and for their own."""
     odd = np.array([1, 0, 1e-44, 3e-39, 0.7, 5, 1e10, 3e38, np.inf, np.nan, 2.0**-126], f32)
     powers = (2.0 ** np.arange(-126, 128)).astype(f32)
     near = random(len(odd), 600) * np.minimum(odd, f32(1e37))[:, None]
     return [
-        made.scaled(b, near[:, :1].copy(), odd),
-        made.scaled(b, spread(len(odd), 600), odd),
-        made.scaled(b, near, odd),
-        made.scaled(b, spread(len(powers), 70) * f32(0.7), powers),
+        made(near[:, :1].copy(), odd),
+        made(spread(len(odd), 600), odd),
+        made(near, odd),
+        made(spread(len(powers), 70) * f32(0.7), powers),
     ]
 
 
-def restored(b: Backend) -> list[Launch]:
+def restored(made: Made) -> list[Launch]:
     exponents = np.array([0, 1, -1, 5, -40, 149, -149, 300, -300], i32)
     a = counting(len(exponents), 600)
-    return [made.restored(b, a, exponents, power) for power in (0.9, 2.0, -0.3)]
+    return [made(a, exponents, Fraction(power)) for power in (0.9, 2.0, -0.3)]
 
 
-def fill(b: Backend) -> list[Launch]:
-    return [made.fill(b, 600, f32(3)), made.fill(b, 512, f32(-0.0))]
+def fill(made: Made) -> list[Launch]:
+    return [made(np.full(size, np.nan, f32), value) for size, value in ((600, 3), (512, -0.0))]
 
 
-def copied(b: Backend) -> list[Launch]:
-    return [made.copied(b, random(3, 30, 21)), made.copied(b, random(2, 128, 2))]
+def copied(made: Made) -> list[Launch]:
+    return [made(random(3, 30, 21)), made(random(2, 128, 2))]
 
 
 # --- weights ---
 
 
-def gram(b: Backend) -> list[Launch]:
+def gram(made: Made) -> list[Launch]:
     """The last row of tiles ends in each of its four parts, here and in the next ones."""
     return [
-        made.gram(b, whole(2, 109, 19)),
-        made.gram(b, whole(2, 131, 3), b.launches.RECTIFY),
-        made.gram(b, whole(1, 87, 16)),
-        made.gram(b, whole(1, 120, 5)),
+        made(whole(2, 109, 19)),
+        made(whole(2, 131, 3), made.b.launches.RECTIFY),
+        made(whole(1, 87, 16)),
+        made(whole(1, 120, 5)),
     ]
 
 
-def outer(b: Backend) -> list[Launch]:
+def outer(made: Made) -> list[Launch]:
     return [
-        made.outer(b, whole(2, 19, 109), counting(2, 19)),
-        made.outer(b, whole(2, 3, 131), None),
-        made.outer(b, whole(1, 16, 87), counting(1, 16)),
-        made.outer(b, whole(1, 5, 120), None),
+        made(whole(2, 19, 109), counting(2, 19)),
+        made(whole(2, 3, 131), None),
+        made(whole(1, 16, 87), counting(1, 16)),
+        made(whole(1, 5, 120), None),
     ]
 
 
-def from_triangle(b: Backend) -> list[Launch]:
+def from_triangle(made: Made) -> list[Launch]:
     return [
-        made.from_triangle(b, whole(109, 109)),
-        made.from_triangle(b, whole(131, 131), b.launches.RECTIFY),
-        *(made.from_triangle(b, whole(n, n), b.launches.KEEP) for n in (70, 87, 109, 120)),
-        *(made.from_triangle(b, whole(n, n)) for n in (87, 120)),
+        made(lower(whole(109, 109))),
+        made(lower(whole(131, 131)), made.b.launches.RECTIFY),
+        *(made(lower(whole(n, n)), made.b.launches.KEEP) for n in (70, 87, 109, 120)),
+        *(made(lower(whole(n, n))) for n in (87, 120)),
     ]
 
 
@@ -104,38 +114,38 @@ _MANY = 20_000
 """Results of a power, for its last bits."""
 
 
-def first_step(b: Backend) -> list[Launch]:
+def first_step(made: Made) -> list[Launch]:
     sums = spread(_MANY)
     sums[[3, 300, 400, 401]] = 0, -1, np.inf, np.nan
     numbers = [(0.5, 0.5, 10), (0.0, 1.0, 1), (1.0, 0.0, 1), (0.3, 0.7, 0), (1.7, 3.0, 2)]
-    return [made.first_step(b, sums, *each) for each in numbers]
+    return [made(sums, *each) for each in numbers]
 
 
-def step(b: Backend) -> list[Launch]:
+def step(made: Made) -> list[Launch]:
     K, targets, a = counting(2, 70, 70), spread(2, 70), counting(2, 70)
     K[1] *= f32(2**-20)
     a[:, 2:5] = 0
     targets[:, 7:14] = STRANGE
     return [
-        *(made.step(b, K, targets, a, tau) for tau in POWERS),
-        made.step(b, counting(1, 5, 5), counting(1, 5), counting(1, 5), 0.5),
-        made.step(b, counting(2, 200, 200), counting(2, 200), counting(2, 200), 3.0),
+        *(made(K, targets, a, tau) for tau in POWERS),
+        made(counting(1, 5, 5), counting(1, 5), counting(1, 5), 0.5),
+        made(counting(2, 200, 200), counting(2, 200), counting(2, 200), 3.0),
     ]
 
 
-def small_image(b: Backend) -> list[Launch]:
+def small_image(made: Made) -> list[Launch]:
     """As large as one may be, too: Numba never asks for more shared memory."""
     K, targets, a = counting(2, 37, 37), counting(2, 37), counting(2, 37)
     a[:, 2:5] = 0
     far, goals = K.copy(), spread(2, 37)
     far[1] *= f32(2**-20)
     goals[:, 7:14] = STRANGE
-    n = 140 if b.max_shared else 70
+    n = 140 if made.b.max_shared else 70
     return [
-        *(made.small_image(b, far, goals, a, tau, 2) for tau in POWERS),
-        *(made.small_image(b, K, targets, a, *each) for each in ((0.5, 4), (0.3, 1), (0.3, 0))),
-        made.small_image(b, counting(2, 5, 5), counting(2, 5), counting(2, 5), 0.5, 3),
-        made.small_image(b, counting(1, n, n), counting(1, n), counting(1, n), 0.25, 3),
+        *(made(far, goals, a, tau, 2) for tau in POWERS),
+        *(made(K, targets, a, *each) for each in ((0.5, 4), (0.3, 1), (0.3, 0))),
+        made(counting(2, 5, 5), counting(2, 5), counting(2, 5), 0.5, 3),
+        made(counting(1, n, n), counting(1, n), counting(1, n), 0.25, 3),
     ]
 
 
@@ -151,9 +161,9 @@ def _free(images: int, n: int, d: int) -> tuple[Array, Array, Array]:
     return X, XM, diagonal
 
 
-def free_sums(b: Backend) -> list[Launch]:
+def free_sums(made: Made) -> list[Launch]:
     sizes = ((2, 37, 70), (1, 8, 5), (1, 21, 140))
-    return [made.free_sums(b, *_free(*z), 0.5) for z in sizes]
+    return [made(*_free(*z), 0.5) for z in sizes]
 
 
 # A product whose square is zero, where its weight makes it a large term.
@@ -161,7 +171,7 @@ _SMALL = np.array([[[2.0**-80], [2.0**-3]]], f32)
 _LARGE = np.array([[2.0**120, 1]], f32)
 
 
-def free_step(b: Backend) -> list[Launch]:
+def free_step(made: Made) -> list[Launch]:
     """Also more rows than all lanes of a warp take in turn."""
     targets, a = spread(2, 21), counting(2, 21)
     a[:, 2:5] = 0
@@ -172,10 +182,10 @@ def free_step(b: Backend) -> list[Launch]:
     many = (X, XM, diagonal, spread(1, 300), counting(1, 300))
     ones = np.ones((1, 1), f32), np.ones((1, 2), f32)
     return [
-        *(made.free_step(b, *_free(2, 21, 70), targets, a, tau, 0.5) for tau in POWERS),
-        made.free_step(b, *_free(1, 8, 5), counting(1, 8), counting(1, 8), 0.5, 0.5),
-        made.free_step(b, *many, 3.0, 0.5),
-        made.free_step(b, _SMALL, -_SMALL, *ones, _LARGE, 1.0, 0.5),
+        *(made(*_free(2, 21, 70), targets, a, tau, 0.5) for tau in POWERS),
+        made(*_free(1, 8, 5), counting(1, 8), counting(1, 8), 0.5, 0.5),
+        made(*many, 3.0, 0.5),
+        made(_SMALL, -_SMALL, *ones, _LARGE, 1.0, 0.5),
     ]
 
 
@@ -184,12 +194,12 @@ def _symmetric(images: int, d: int) -> Array:
     return np.tril(M) + np.tril(M, -1).swapaxes(1, 2)
 
 
-def row_forms(b: Backend) -> list[Launch]:
+def row_forms(made: Made) -> list[Launch]:
     sizes = [(2, 109, 100), (1, 70, 18), (1, 20, 50)]
-    return [made.row_forms(b, whole(*z), _symmetric(z[0], z[2])) for z in sizes]
+    return [made(whole(i, n, d), _symmetric(i, d), np.zeros((2 * i, n), f32)) for i, n, d in sizes]
 
 
-def exact_rows(b: Backend) -> list[Launch]:
+def exact_rows(made: Made) -> list[Launch]:
     """Also rows that are aligned exactly as much as they must be, or hardly less, of zeros and NaN,
     and more rows than all lanes of a block take in turn."""
     bounds = counting(2, 21)
@@ -197,105 +207,103 @@ def exact_rows(b: Backend) -> list[Launch]:
     forms[[0, 1, 2], 4], forms[[0, 2], 5] = np.nan, 0
     short, many = forms[:, :8].copy(), np.array([[-1.0] * 5 + [1.0] * 295, [1.0] * 300], f32)
     return [
-        made.exact_rows(b, whole(2, 21, 200, most=2), counting(2, 21), forms, 0.5),
-        made.exact_rows(b, whole(2, 8, 5), None, short, 0.5),
-        made.exact_rows(b, whole(1, 300, 3), counting(1, 300), many, 0.25),
-        made.exact_rows(b, _SMALL, _LARGE, np.array([[0, 0], [1, 1]], f32), 0.5),
+        made(whole(2, 21, 200, most=2), counting(2, 21), forms, 0.5),
+        made(whole(2, 8, 5), None, short, 0.5),
+        made(whole(1, 300, 3), counting(1, 300), many, 0.25),
+        made(_SMALL, _LARGE, np.array([[0, 0], [1, 1]], f32), 0.5),
     ]
 
 
-def update(b: Backend) -> list[Launch]:
+def update(made: Made) -> list[Launch]:
     forms, targets, a = spread(_MANY), counting(_MANY), counting(_MANY)
     a[3:6] = 0
     forms[400:407] = STRANGE
-    return [made.update(b, forms, targets, a, tau) for tau in POWERS]
+    return [made(forms, targets, a, tau) for tau in POWERS]
 
 
 # --- pooling and the normalised result ---
 
 
-def weighted_sum(b: Backend) -> list[Launch]:
+def weighted_sum(made: Made) -> list[Launch]:
     return [
-        made.weighted_sum(b, whole(2, 21, 70), counting(2, 21)),
-        made.weighted_sum(b, whole(2, 29, 33), None),
+        made(whole(2, 21, 70), counting(2, 21)),
+        made(whole(2, 29, 33), None),
     ]
 
 
-def power_sums(b: Backend) -> list[Launch]:
+def power_sums(made: Made) -> list[Launch]:
     V, magnitude = whole(4, 1100, most=8), np.array([8, 16, 0, 0.5], f32)
     return [
-        *(made.power_sums(b, V, magnitude, power) for power in (1, 2)),
-        made.power_sums(b, whole(2, 300), counting(2)),
+        *(made(V, magnitude, power) for power in (1, 2)),
+        made(whole(2, 300), counting(2)),
     ]
 
 
-def normalized(b: Backend) -> list[Launch]:
+def normalized(made: Made) -> list[Launch]:
     magnitude, sums = np.array([3, 1e-40, 0, 5e37, 3e-30], f32), counting(5, most=900)
-    return [made.normalized(b, of_all_magnitudes(), magnitude, sums, power) for power in (1, 2)]
+    return [made(of_all_magnitudes(), magnitude, sums, power) for power in (1, 2)]
 
 
-def normalized_at_once(b: Backend) -> list[Launch]:
-    return [made.normalized_at_once(b, V, power) for V, power in DESCRIPTORS]
+def normalized_at_once(made: Made) -> list[Launch]:
+    return [made(V, power) for V, power in DESCRIPTORS]
 
 
 # --- sketches ---
 
 
-def count_sketch(b: Backend) -> list[Launch]:
+def count_sketch(made: Made) -> list[Launch]:
     """Bins of many values, of none, more bins than a block has threads, and two groups of features,
     one of them not full."""
     X = whole(2, 5, 70)
     return [
-        made.count_sketch(b, X, a, b.prepared(70, k)[a is None])
+        made(X, a, made.b.prepared(dp.hashes(70, k))[a is None], k=k)
         for a in (None, counting(2, 5))
         for k in (7, 20, 1, 600)
     ]
 
 
-def scatter(b: Backend) -> list[Launch]:
+def scatter(made: Made) -> list[Launch]:
     sizes = ((2, 21, 50), (1, 270, 600))
-    return [made.scatter(b, whole(i, d, d), b.prepared(d, k)) for i, d, k in sizes]
+    return [made(whole(i, d, d), made.b.prepared(dp.hashes(d, k)), k=k) for i, d, k in sizes]
 
 
-def scatter_far(b: Backend) -> list[Launch]:
-    sizes = ((2, 21, 50), (1, 270, 600))
-    return [made.scatter_far(b, whole(i, d, d), b.prepared(d, k)) for i, d, k in sizes]
+scatter_far = scatter
 
 
 # --- roots ---
 
 
-def product(b: Backend) -> list[Launch]:
+def product(made: Made) -> list[Launch]:
     """With and without D; with a last row of tiles that ends in each of its four parts."""
     sizes = [(2, 70, 0.25), (1, 109, 0.0), (1, 45, 0.25)]
     sizes += [(1, d, beta) for d in (18, 63) for beta in (0.25, 0.0)]
     return [
-        made.product(b, *(whole(images, d, d, most=m) for m in (4, 6, 9)), (0.5, beta, 2.0))
+        made(*(whole(images, d, d, most=m) for m in (4, 6, 9)), (0.5, beta, 2.0))
         for images, d, beta in sizes
     ]
 
 
-def moments(b: Backend) -> list[Launch]:
-    return [made.moments(b, whole(2, 270, 270)), made.moments(b, whole(3, 5, 5), 2)]
+def moments(made: Made) -> list[Launch]:
+    return [made(whole(2, 270, 270), chunks=4), made(whole(3, 5, 5))]
 
 
-def bounds(b: Backend) -> list[Launch]:
+def bounds(made: Made) -> list[Launch]:
     """Of the moments of matrices: of zeros, of large and of equal eigenvalues."""
     spectra = random(600, 5) ** 2
     spectra[[0, 300]] = 0
     spectra[::7] = 3
     spectra[::5] *= f32(1e15)
-    return [made.bounds(b, spectra.sum(1), (spectra**2).sum(1), 5)]
+    return [made(spectra.sum(1), (spectra**2).sum(1), 5)]
 
 
-def start(b: Backend) -> list[Launch]:
-    return [made.start(b, _symmetric(3, 21), whole(3, 21, 21), counting(3), (3.5, -2.5))]
+def start(made: Made) -> list[Launch]:
+    return [made(_symmetric(3, 21), whole(3, 21, 21), counting(3), (3.5, -2.5))]
 
 
-def finish(b: Backend) -> list[Launch]:
+def finish(made: Made) -> list[Launch]:
     exponents = np.arange(-620, 620, 31).astype(i32)
     bound = np.resize(np.array([1, 3e38, 1e-44, 7], f32), len(exponents))
     return [
-        made.finish(b, whole(len(exponents), 5, 5), bound, exponents),
-        made.finish(b, whole(3, 21, 21), counting(3), np.array([0, 1, -1], i32)),
+        made(whole(len(exponents), 5, 5), bound, exponents),
+        made(whole(3, 21, 21), counting(3), np.array([0, 1, -1], i32)),
     ]

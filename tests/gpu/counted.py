@@ -7,16 +7,19 @@ gets worse shows in the history: ``python -m tools.gpu counts --write``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from demopool.problem.hashing import Hashes
+import demopool as dp
+from demopool import ptx
 
-from . import made
-from .arrays import EVEN, Array, KernelSizes, positive, random
+from .arrays import EVEN, Array, KernelSizes, lower, positive, random
 from .backends import BACKENDS, Backend, Launch
+from .made import Made
 
 f32, i32 = np.float32, np.int32
 
@@ -26,140 +29,130 @@ def file(backend: str) -> Path:
 
 
 def launch(b: Backend, name: str, z: KernelSizes = EVEN, dtype: Any = f32) -> Launch:
-    return LAUNCHES[name](b, z, dtype)
+    chunks = 4 if name == "moments" else 2
+    return Made(b, _kernel(name))(*_GIVEN[name](_Inputs(b, z, dtype)), chunks=chunks, k=z.k)
+
+
+@cache
+def started(b: Backend, name: str, z: KernelSizes = EVEN) -> tuple[Launch, ptx.Counts]:
+    """A launch after it, and what it did: for many tests, as nothing here depends on chance."""
+    done = launch(b, name, z)
+    return done, b.start(done)
 
 
 def names(b: Backend) -> list[str]:
     """Of the launches that are counted."""
-    return [name for name in LAUNCHES if name.partition(",")[0] in b.kernels]
+    return [name for name in _GIVEN if _kernel(name) in b.kernels]
 
 
-def counts(backend: str) -> dict[str, Any]:
-    """In float32, on whole tiles, for sm_80."""
+def _kernel(name: str) -> str:
+    return name.partition(",")[0]
+
+
+def counts(backend: str, every: int = 1) -> dict[str, Any]:
+    """In float32, on whole tiles, for sm_80; of every so many launches."""
     b = BACKENDS[backend]
-    return {name: b.start(launch(b, name)).as_dict() for name in names(b)}
+    return {name: started(b, name)[1].as_dict() for name in names(b)[::every]}
 
 
-# --- arrays; those of the libraries differ where their files were begun with different ones ---
+class _Inputs(NamedTuple):
+    """Arrays of some sizes and a dtype; those of the libraries differ where their files of counts
+    were begun with different ones."""
+
+    b: Backend
+    z: KernelSizes
+    dtype: Any
+
+    def random(self, axes: str) -> Array:
+        return random(*self._shape(axes), dtype=self.dtype)
+
+    def positive(self, axes: str) -> Array:
+        return positive(*self._shape(axes), dtype=self.dtype)
+
+    def _shape(self, axes: str) -> list[int]:
+        sizes = {"i": self.z.images, "n": self.z.n, "d": self.z.d}
+        return [sizes[axis] for axis in axes]
+
+    def rows(self, numba: int) -> Array:
+        size = self.z.n * self.z.d if self.b.name == "cupy" else numba
+        return random(self.z.images, size, dtype=self.dtype)
+
+    def sums(self) -> Array:
+        """Numba's are of all magnitudes, subnormal ones among them, and a zero."""
+        count = self.z.images * self.z.n
+        if self.b.name == "cupy":
+            return positive(count, dtype=self.dtype)
+        found = np.logspace(-42, 37, count).astype(self.dtype)
+        found[count // 2] = 0
+        return found
+
+    def vectors(self) -> tuple[Array, Array]:
+        """Targets, and weights of which some are zero."""
+        targets, a = self.positive("in"), self.positive("in")
+        if self.b.name == "numba":
+            targets = self.sums().reshape(a.shape) + self.dtype(1e-44)
+        a[:, 2:5] = 0
+        return targets, a
+
+    def small_image(self) -> tuple[Any, ...]:
+        if self.b.name == "cupy":
+            return (self.positive("inn"), *self.vectors(), 0.5, 4)
+        small = self._replace(z=self.z._replace(n=min(self.z.n, 64)))
+        return (*map(small.positive, ("inn", "in", "in")), 0.5, 4)
+
+    def free(self, *, doubtful: bool) -> tuple[Array, Array, Array]:
+        """X, X M and the diagonal of M; every eighth row is doubtful, or none."""
+        X = self.random("ind")
+        XM = X.copy()
+        if doubtful:
+            XM[:, ::8] *= -1
+        return X, XM, np.ones(self._shape("id"), self.dtype)
+
+    def forms(self) -> Array:
+        """Three of five rows are doubtful."""
+        forms = np.ones((2, *self._shape("in")), self.dtype)
+        forms[0] = np.arange(forms[0].size).reshape(forms[0].shape) % 5 >= 3
+        return forms.reshape(-1, self.z.n)
+
+    def updated(self) -> tuple[Array, Array, Array]:
+        a = positive(self.z.images * self.z.n, dtype=self.dtype)
+        targets = a.copy()
+        a[3:6] = 0
+        return self.sums(), targets, a
+
+    def hashes(self) -> Any:
+        if self.b.name == "cupy":
+            return self.b.prepared(dp.hashes(self.z.d, self.z.k))
+        rng = np.random.default_rng(0)
+        bins = [rng.integers(0, self.z.k, self.z.d) for _ in range(2)]
+        signs = [rng.choice([-1, 1], self.z.d).astype(np.int8) for _ in range(2)]
+        return self.b.prepared(dp.Hashes(bins[0], signs[0], bins[1], signs[1], self.z.k))
 
 
-def _images(z: KernelSizes, T: Any) -> Array:
-    return random(z.images, z.n, z.d, dtype=T)
-
-
-def _moment(z: KernelSizes, T: Any) -> Array:
-    return random(z.images, z.d, z.d, dtype=T)
-
-
-def _rows(b: Backend, z: KernelSizes, T: Any, numba: int) -> Array:
-    return random(z.images, z.n * z.d if b.name == "cupy" else numba, dtype=T)
-
-
-def _sizes(z: KernelSizes, T: Any) -> Array:
-    return positive(z.images, dtype=T)
-
-
-def _sums(b: Backend, z: KernelSizes, T: Any) -> Array:
-    """Numba's are of all magnitudes, subnormal ones among them, and a zero."""
-    if b.name == "cupy":
-        return positive(z.images * z.n, dtype=T)
-    found = np.logspace(-42, 37, z.images * z.n).astype(T)
-    found[z.images * z.n // 2] = 0
-    return found
-
-
-def _vectors(b: Backend, z: KernelSizes, T: Any) -> tuple[Array, Array]:
-    """Targets, and weights of which some are zero."""
-    targets, a = positive(z.images, z.n, dtype=T), positive(z.images, z.n, dtype=T)
-    if b.name == "numba":
-        targets = _sums(b, z, T).reshape(z.images, z.n) + T(1e-44)
-    a[:, 2:5] = 0
-    return targets, a
-
-
-def _small_image(b: Backend, z: KernelSizes, T: Any) -> Launch:
-    if b.name == "cupy":
-        return made.small_image(b, positive(z.images, z.n, z.n, dtype=T), *_vectors(b, z, T))
-    n = min(z.n, 64)
-    vectors = [positive(z.images, n, dtype=T) for _ in range(2)]
-    return made.small_image(b, positive(z.images, n, n, dtype=T), *vectors)
-
-
-def _free(z: KernelSizes, T: Any, *, doubtful: bool) -> tuple[Array, Array, Array]:
-    """X, X M and the diagonal of M; every eighth row is doubtful, or none, as of most images."""
-    X = _images(z, T)
-    XM = X.copy()
-    if doubtful:
-        XM[:, ::8] *= -1
-    return X, XM, np.ones((z.images, z.d), T)
-
-
-def _exact_rows(b: Backend, z: KernelSizes, T: Any) -> Launch:
-    """Three of five rows are doubtful."""
-    forms = np.ones((2 * z.images, z.n), T)
-    forms[: z.images] = (np.arange(z.images * z.n).reshape(z.images, z.n) % 5 >= 3).astype(T)
-    return made.exact_rows(b, _images(z, T), positive(z.images, z.n, dtype=T), forms, 0.5)
-
-
-def _update(b: Backend, z: KernelSizes, T: Any) -> Launch:
-    a = positive(z.images * z.n, dtype=T)
-    targets = a.copy()
-    a[3:6] = 0
-    return made.update(b, _sums(b, z, T), targets, a)
-
-
-def _product(b: Backend, z: KernelSizes, T: Any) -> Launch:
-    P, Q = (random(z.images, z.n, z.n, dtype=T) for _ in range(2))
-    return made.product(b, P, Q, P, (0.5, 0.25, 2.0))
-
-
-def _hashes(b: Backend, z: KernelSizes) -> Any:
-    if b.name == "cupy":
-        return b.prepared(z.d, z.k)
-    rng = np.random.default_rng(0)
-    bins = [rng.integers(0, z.k, z.d) for _ in range(2)]
-    signs = [rng.choice([-1, 1], z.d).astype(np.int8) for _ in range(2)]
-    return b.emulated.prepare(Hashes(bins[0], signs[0], bins[1], signs[1], z.k), np.asarray)
-
-
-LAUNCHES: dict[str, Callable[[Backend, KernelSizes, Any], Launch]] = {
-    "largest": lambda b, z, T: made.largest(b, _rows(b, z, T, 5000)),
-    "scaled": lambda b, z, T: made.scaled(b, _rows(b, z, T, 10 * z.n), _sizes(z, T)),
-    "restored": lambda b, z, T: made.restored(
-        b, positive(z.images, z.n, dtype=T), np.arange(z.images, dtype=i32), 0.9
-    ),
-    "gram": lambda b, z, T: made.gram(b, _images(z, T)),
-    "from_triangle": lambda b, z, T: made.from_triangle(b, random(z.n, z.n, dtype=T)),
-    "first_step": lambda b, z, T: made.first_step(b, _sums(b, z, T)),
-    "step": lambda b, z, T: made.step(b, positive(z.images, z.n, z.n, dtype=T), *_vectors(b, z, T)),
-    "small_image": _small_image,
-    "free_sums": lambda b, z, T: made.free_sums(b, *_free(z, T, doubtful=True), 0.25),
-    "free_step": lambda b, z, T: made.free_step(
-        b, *_free(z, T, doubtful=False), *_vectors(b, z, T)
-    ),
-    "free_step, doubtful": lambda b, z, T: made.free_step(
-        b, *_free(z, T, doubtful=True), *_vectors(b, z, T)
-    ),
-    "row_forms": lambda b, z, T: made.row_forms(b, _images(z, T), _moment(z, T)),
-    "exact_rows": _exact_rows,
-    "update": _update,
-    "outer": lambda b, z, T: made.outer(
-        b, random(z.images, z.d, z.n, dtype=T), positive(z.images, z.d, dtype=T)
-    ),
-    "weighted_sum": lambda b, z, T: made.weighted_sum(
-        b, _images(z, T), positive(z.images, z.n, dtype=T)
-    ),
-    "power_sums": lambda b, z, T: made.power_sums(b, _rows(b, z, T, 5000), _sizes(z, T)),
-    "normalized": lambda b, z, T: made.normalized(
-        b, _rows(b, z, T, 10 * z.n), _sizes(z, T), _sizes(z, T)
-    ),
-    "normalized_at_once": lambda b, z, T: made.normalized_at_once(b, _rows(b, z, T, 10 * z.n)),
-    "count_sketch": lambda b, z, T: made.count_sketch(
-        b, _images(z, T), positive(z.images, z.n, dtype=T), _hashes(b, z).first
-    ),
-    "scatter": lambda b, z, T: made.scatter(b, _moment(z, T), _hashes(b, z)),
-    "scatter_far": lambda b, z, T: made.scatter_far(b, _moment(z, T), _hashes(b, z)),
-    "product": _product,
-    "moments": lambda b, z, T: made.moments(b, random(z.images, z.n, z.n, dtype=T)),
+_GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
+    "largest": lambda x: (x.rows(5000),),
+    "scaled": lambda x: (x.rows(10 * x.z.n), x.positive("i")),
+    "restored": lambda x: (x.positive("in"), np.arange(x.z.images, dtype=i32), Fraction(0.9)),
+    "gram": lambda x: (x.random("ind"),),
+    "from_triangle": lambda x: (lower(x.random("nn")),),
+    "first_step": lambda x: (x.sums(),),
+    "step": lambda x: (x.positive("inn"), *x.vectors()),
+    "small_image": _Inputs.small_image,
+    "free_sums": lambda x: x.free(doubtful=True),
+    "free_step": lambda x: (*x.free(doubtful=False), *x.vectors()),
+    "free_step, doubtful": lambda x: (*x.free(doubtful=True), *x.vectors()),
+    "row_forms": lambda x: (x.random("ind"), x.random("idd"), np.zeros_like(x.forms())),
+    "exact_rows": lambda x: (x.random("ind"), x.positive("in"), x.forms(), 0.5),
+    "update": _Inputs.updated,
+    "outer": lambda x: (x.random("idn"), x.positive("id")),
+    "weighted_sum": lambda x: (x.random("ind"), x.positive("in")),
+    "power_sums": lambda x: (x.rows(5000), x.positive("i")),
+    "normalized": lambda x: (x.rows(10 * x.z.n), x.positive("i"), x.positive("i")),
+    "normalized_at_once": lambda x: (x.rows(10 * x.z.n),),
+    "count_sketch": lambda x: (x.random("ind"), x.positive("in"), x.hashes().first),
+    "scatter": lambda x: (x.random("idd"), x.hashes()),
+    "scatter_far": lambda x: (x.random("idd"), x.hashes()),
+    "product": lambda x: (P := x.random("inn"), x.random("inn"), P, (0.5, 0.25, 2.0)),
+    "moments": lambda x: (x.random("inn"),),
 }
-"""By kernel, for arrays of some sizes and a dtype; a second launch of a kernel has a word more."""
+"""What launches are given, by kernel; a second launch of a kernel has a word more."""

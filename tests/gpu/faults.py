@@ -1,360 +1,208 @@
-"""Mistakes that are made on purpose in the source of kernels, and what each must be named."""
+"""Mistakes that are made on purpose in the source of kernels, and what each must be named.
+
+A change of the source is written as ``git diff --word-diff`` writes it: ``a [-<-]{+<=+} b``.
+"""
 
 from __future__ import annotations
+
+import re
 
 from demopool import ptx
 
 RACE, OUTSIDE = ptx.FaultKind.RACE, ptx.FaultKind.OUT_OF_BOUNDS
 DIVERGENT, MISSING = ptx.FaultKind.DIVERGENT_BARRIER, ptx.FaultKind.MISSING_THREAD
 UNWRITTEN, RUNAWAY = ptx.FaultKind.UNINITIALISED, ptx.FaultKind.RUNAWAY
+MISALIGNED, READ_ONLY = ptx.FaultKind.MISALIGNED, ptx.FaultKind.READ_ONLY
 _SHARED = "shared memory"
-
-Mistake = tuple[str, str, str, ptx.FaultKind, str]
-"""Kernel, what is replaced by what, the fault it must be, and a word of the sentence."""
-
-# --- cupy:cuda ---
-
-_BARRIER = "__syncthreads();\n"
 _UNORDERED = "no barrier between"
-_LOAD = "p < n && k < d ? x[static_cast<size_t>(p) * d + k] : T(0)"
-_ROW_SUM = "atomicAdd(&row_sums[row], total)"
-_LARGEST = "scale = largest_of_block(scale, parts);\n"
+
+Mistake = tuple[str, str, ptx.FaultKind, str]
+"""Kernel, what is changed in its source, the fault it must be, and a word of the sentence."""
+
+
+def sides(change: str) -> tuple[str, str]:
+    """What is in the source, and what takes its place."""
+    old = re.sub(r"\{\+.*?\+\}|\[-|-\]", "", change, flags=re.DOTALL)
+    new = re.sub(r"\[-.*?-\]|\{\+|\+\}", "", change, flags=re.DOTALL)
+    return old, new
+
+
+_MIRROR = "tile[tx + THREADS * j][ty + THREADS * i]"
+_ZEROED = "for (unsigned i = threadIdx.x; i < k; i += BLOCK) histogram[i] = T(0);"
+_TO_OUT = "\n  for (unsigned i = threadIdx.x; i < k; i += BLOCK)\n"
 _PAIR = "{ const float2 two = *reinterpret_cast<const float2*>(v + j); found += two.x + two.y; }"
-_TO_HISTOGRAM = "atomicAdd(&histogram[bin], s1[row] == s2[j] ? m[j] : -m[j]);"
-_TO_OUT = "atomicAdd(&out[image * k + bin], s1[row] == s2[j] ? m[j] : -m[j]);"
-_BIN = "static_cast<unsigned>(h1[row] + h2[j]) % k"
-_ZEROED = "for (unsigned i = threadIdx.x; i < k; i += BLOCK) histogram[i] = T(0);\n"
-_LAST_LOOP = "  for (unsigned i = threadIdx.x; i < k; i += BLOCK)\n"
-_PARTS = "if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;\n"
-_MIRRORED = "tile[tx + THREADS * j][ty + THREADS * i]"
-_STORED = "sums[2 * half + i][j];\n    "
 
 CUPY: dict[str, Mistake] = {
     "no barrier before a tile is read": (
-        *("gram", f"    {_BARRIER}    add_products", "    add_products"),
-        *(RACE, _UNORDERED),
-    ),
+        "gram", "[-__syncthreads();-]\n    add_products", RACE, _UNORDERED),
     "no barrier before a tile is overwritten": (
-        *("gram", f"columns);\n    {_BARRIER}", "columns);\n"),
-        *(RACE, _UNORDERED),
-    ),
+        "gram", "columns);\n    [-__syncthreads();-]\n", RACE, _UNORDERED),
     "no barrier before the mirror image is read": (
-        *("gram", _STORED + _BARRIER, _STORED),
-        *(RACE, _SHARED),
-    ),
+        "gram", "sums[2 * half + i][j];\n    [-__syncthreads();-]\n", RACE, _SHARED),
     "no barrier between the halves of the mirror image": (
-        *("from_triangle", f"      }}\n    }}\n    {_BARRIER}", "      }\n    }\n"),
-        *(RACE, _SHARED),
-    ),
+        "from_triangle", "      }\n    }\n    [-__syncthreads();-]\n", RACE, _SHARED),
     "no guard on the rows of a load": (
-        *("gram", _LOAD, _LOAD.replace("p < n && ", "")),
-        *(OUTSIDE, "argument 0"),
-    ),
+        "gram", "[-p < n && -]k < d ? x[static_cast<size_t>(p) * d + k]", OUTSIDE, "argument 0"),
     "no guard on the columns of a load": (
-        *("gram", _LOAD, _LOAD.replace(" && k < d", "")),
-        *(OUTSIDE, "argument 0"),
-    ),
+        "gram", "p < n[- && k < d-] ? x[static_cast<size_t>(p) * d + k]", OUTSIDE, "argument 0"),
     "a guard that lets one row too many through": (
-        *("gram", "if (row < n && column <= row)", "if (row <= n && column <= row)"),
-        *(OUTSIDE, "argument 1"),
-    ),
+        "gram", "if (row [-<-]{+<=+} n && column <= row)", OUTSIDE, "argument 1"),
     "a mirror image that is one column too wide": (
-        *("from_triangle", "row < column && column < n", "row < column && column <= n"),
-        *(OUTSIDE, "argument 0"),
-    ),
+        "from_triangle", "row < column && column [-<-]{+<=+} n", OUTSIDE, "argument 0"),
     "a mirror image through the read-only cache": (
-        *("from_triangle", f"const T value = {_MIRRORED};"),
-        "const T value = row < column && column < n ? __ldg(&C[column * n + row]) : T(0);",
-        *(ptx.FaultKind.READ_ONLY, "read-only"),
-    ),
+        "from_triangle", f"const T value = [-{_MIRROR}-]"
+        "{+row < column && column < n ? __ldg(&C[column * n + row]) : T(0)+};",
+        READ_ONLY, "read-only"),
     "row and column swapped in the mirror image": (
-        *("from_triangle", _MIRRORED, "tile[ty + THREADS * i][tx + THREADS * j]"),
-        *(OUTSIDE, _SHARED),
-    ),
+        "from_triangle", f"[-{_MIRROR}-]{{+tile[ty + THREADS * i][tx + THREADS * j]+}}",
+        OUTSIDE, _SHARED),
     "row sums that are added without an atomic": (
-        *("gram", _ROW_SUM, "row_sums[row] += total"),
-        *(RACE, "argument 2"),
-    ),
+        "gram", "[-atomicAdd(&row_sums[row], total)-]{+row_sums[row] += total+}",
+        RACE, "argument 2"),
     "a largest value without an atomic": (
-        *("largest", "atomic_largest(&out[image], found)"),
-        *("out[image] = found > out[image] ? found : out[image]", RACE, "argument 1"),
-    ),
+        "largest", "[-atomic_largest(&out[image], found)-]"
+        "{+out[image] = found > out[image] ? found : out[image]+}", RACE, "argument 1"),
     "a value too many for the largest": (
-        *("largest", "j < values; j += chunks", "j <= values; j += chunks"),
-        *(OUTSIDE, "argument 0"),
-    ),
+        "largest", "j [-<-]{+<=+} values; j += chunks", OUTSIDE, "argument 0"),
     "two values at a time, at odd places": (
-        *("largest", "found = fmax(found, fabs(v[j]));", _PAIR),
-        *(ptx.FaultKind.MISALIGNED, "argument 0"),
-    ),
+        "largest", f"[-found = fmax(found, fabs(v[j]));-]{{+{_PAIR}+}}", MISALIGNED, "argument 0"),
     "a thread too many in the first iteration": (
-        *("first_step", "if (i >= count) return;", "if (i > count) return;"),
-        *(OUTSIDE, "argument"),
-    ),
+        "first_step", "if (i [->=-]{+>+} count) return;", OUTSIDE, "argument"),
     "a shuffle that names half of a warp": (
-        *("step", "__shfl_xor_sync(ALL_LANES, value", "__shfl_xor_sync(0xffffu, value"),
-        *(MISSING, "its own mask"),
-    ),
+        "step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, value", MISSING, "its own mask"),
     "lanes without a value that leave before a shuffle": (
-        *("free_sums", "if (row >= n) return;", "if (row >= n || threadIdx.x % WARP >= d) return;"),
-        *(MISSING, "mask"),
-    ),
+        "free_sums", "if (row >= n{+ || threadIdx.x % WARP >= d+}) return;", MISSING, "mask"),
     "a row that is guarded too late": (
-        *("step", "if (row >= n) return;", "if (row > n) return;"),
-        *(OUTSIDE, "argument"),
-    ),
+        "step", "if (row [->=-]{+>+} n) return;", OUTSIDE, "argument"),
     "a row without K that is not guarded": (
-        *("free_step", "if (row >= n) return;", ""),
-        *(OUTSIDE, "argument"),
-    ),
+        "free_step", "[-if (row >= n) return;-]", OUTSIDE, "argument"),
     "targets where the second row of K is": (
-        *("small_image", "T* goal = memory + n * n;", "T* goal = memory + n;"),
-        *(RACE, _SHARED),
-    ),
+        "small_image", "T* goal = memory + n[- * n-];", RACE, _SHARED),
     "no barrier before the first iteration": (
-        *("small_image", f"  {_BARRIER}  const unsigned lane", "  const unsigned lane"),
-        *(RACE, _SHARED),
-    ),
+        "small_image", "[-__syncthreads();-]\n  const unsigned lane", RACE, _SHARED),
     "no barrier between iterations": (
-        *("small_image", f"    {_BARRIER}    T* other", "    T* other"),
-        *(RACE, _SHARED),
-    ),
+        "small_image", "[-__syncthreads();-]\n    T* other", RACE, _SHARED),
     "weights that are overwritten while they are read": (
-        *("small_image", "T* next = now + n;", "T* next = now;"),
-        *(RACE, _SHARED),
-    ),
+        "small_image", "T* next = now[- + n-];", RACE, _SHARED),
     "iterations that never end": (
-        *("small_image", "iteration < iterations; ++iteration", "iteration < iterations;"),
-        *(RUNAWAY, "steps"),
-    ),
+        "small_image", "iteration < iterations;[- ++iteration-]", RUNAWAY, "steps"),
     "a barrier in a branch": (
-        *("scatter", f"  {_BARRIER}{_LAST_LOOP}", f"  if (threadIdx.x < k) {_BARRIER}{_LAST_LOOP}"),
-        *(DIVERGENT, "do not come"),
-    ),
+        "scatter", f"{{+if (threadIdx.x < k) +}}__syncthreads();{_TO_OUT}",
+        DIVERGENT, "do not come"),
     "no barrier before the parts are added": (
-        *("normalized_at_once", f"{_PARTS}  {_BARRIER}", _PARTS),
-        *(RACE, _SHARED),
-    ),
+        "normalized_at_once", "parts[threadIdx.x / WARP] = value;\n  [-__syncthreads();-]\n",
+        RACE, _SHARED),
     "no barrier before the next parts are stored": (
-        *("normalized_at_once", f"{_LARGEST}  {_BARRIER}", _LARGEST),
-        *(RACE, _SHARED),
-    ),
+        "normalized_at_once", "largest_of_block(scale, parts);\n  [-__syncthreads();-]\n",
+        RACE, _SHARED),
     "sums of an image without an atomic": (
-        *("power_sums", "atomicAdd(&sums[image], total)", "sums[image] += total"),
-        *(RACE, "argument 2"),
-    ),
+        "power_sums", "[-atomicAdd(&sums[image], total)-]{+sums[image] += total+}",
+        RACE, "argument 2"),
     "the start of the bin after the last one's end": (
-        *("count_sketch", "stop = starts[bin + 1]", "stop = starts[bin + 2]"),
-        *(OUTSIDE, "argument 2"),
-    ),
+        "count_sketch", "stop = starts[bin + [-1-]{+2+}]", OUTSIDE, "argument 2"),
     "threads without a bin that leave before a barrier": (
-        *("scatter", f"  {_ZEROED}", f"  if (threadIdx.x >= k) return;\n  {_ZEROED}"),
-        *(DIVERGENT, "left the kernel"),
-    ),
-    "a histogram that is not set to zero": ("scatter", _ZEROED, "", UNWRITTEN, _SHARED),
+        "scatter", f"{{+if (threadIdx.x >= k) return; +}}{_ZEROED}", DIVERGENT, "left the kernel"),
+    "a histogram that is not set to zero": ("scatter", f"[-{_ZEROED}-]", UNWRITTEN, _SHARED),
     "a histogram that is set to zero too late": (
-        *("scatter", f"{_ZEROED}  {_BARRIER}", _ZEROED),
-        *(RACE, _SHARED),
-    ),
+        "scatter", f"{_ZEROED}\n  [-__syncthreads();-]\n", RACE, _SHARED),
     "a histogram that is read too early": (
-        *("scatter", f"  {_BARRIER}{_LAST_LOOP}", _LAST_LOOP),
-        *(RACE, _SHARED),
-    ),
-    "a bin beyond the histogram": ("scatter", _BIN, _BIN.replace(" % k", ""), OUTSIDE, _SHARED),
+        "scatter", f"[-__syncthreads();-]{_TO_OUT}", RACE, _SHARED),
+    "a bin beyond the histogram": (
+        "scatter", "static_cast<unsigned>(h1[row] + h2[j])[- % k-]", OUTSIDE, _SHARED),
     "a bin beyond the sketch": (
-        *("scatter_far", _BIN, "static_cast<unsigned>(h1[row]) + h2[j] % k"),
-        *(OUTSIDE, "argument 5"),
-    ),
+        "scatter_far", "static_cast<unsigned>(h1[row][- + h2[j])-]{+) + h2[j]+} % k",
+        OUTSIDE, "argument 5"),
     "no atomic in the histogram": (
-        *("scatter", _TO_HISTOGRAM, "histogram[bin] += s1[row] == s2[j] ? m[j] : -m[j];"),
-        *(RACE, _SHARED),
-    ),
+        "scatter", "[-atomicAdd(&histogram[bin], -]{+histogram[bin] += (+}s1[row] == s2[j] ?",
+        RACE, _SHARED),
     "no atomic between the histograms of blocks": (
-        *("scatter", "atomicAdd(&out[image * k + i], histogram[i])"),
-        *("out[image * k + i] += histogram[i]", RACE, "argument 5"),
-    ),
+        "scatter", "[-atomicAdd(&out[image * k + i], -]{+out[image * k + i] += (+}histogram[i])",
+        RACE, "argument 5"),
     "no atomic in the sketch": (
-        *("scatter_far", _TO_OUT, "out[image * k + bin] += s1[row] == s2[j] ? m[j] : -m[j];"),
-        *(RACE, "argument 5"),
-    ),
-}
+        "scatter_far", "[-atomicAdd(&out[image * k + bin], -]{+out[image * k + bin] += (+}s1",
+        RACE, "argument 5"),
+}  # fmt: skip
 
-# --- numba:cuda ---
-
-_LOAD_ROWS = "rows[r, tx] = P[image, row, k] if row < n and k < d else zero"
-_BARRIER_BEFORE = "        cuda.syncthreads()\n        multiply_tiles"
-_BARRIER_AFTER = "tx, ty)\n        cuda.syncthreads()\n"
+_PARTS = "    parts[ty, tx] = total\n"
 
 NUMBA: dict[str, Mistake] = {
     "no barrier before a tile is read": (
-        *("gram", _BARRIER_BEFORE, "        multiply_tiles"),
-        *(RACE, "no barrier between"),
-    ),
+        "gram", "[-cuda.syncthreads()-]\n        multiply_tiles", RACE, _UNORDERED),
     "no barrier before a tile is overwritten": (
-        *("gram", _BARRIER_AFTER, "tx, ty)\n"),
-        *(RACE, "no barrier between"),
-    ),
+        "gram", "tx, ty)\n        [-cuda.syncthreads()-]\n", RACE, _UNORDERED),
     "no barrier before the mirror image is read": (
-        "gram",
-        "sums[2 * half + i, j]\n        cuda.syncthreads()\n",
-        "sums[2 * half + i, j]\n",
-        RACE,
-        _SHARED,
-    ),
+        "gram", "sums[2 * half + i, j]\n        [-cuda.syncthreads()-]\n", RACE, _SHARED),
     "no guard on the rows of a load": (
-        *("gram", _LOAD_ROWS, _LOAD_ROWS.replace("row < n and ", "")),
-        *(OUTSIDE, "argument 0"),
-    ),
+        "gram", "rows[r, tx] = P[image, row, k] if [-row < n and -]k < d else zero",
+        OUTSIDE, "argument 0"),
     "a guard that lets one row too many through": (
-        *("gram", "if row < n and column <= row:", "if row <= n and column <= row:"),
-        *(OUTSIDE, "argument 1"),
-    ),
+        "gram", "if row [-<-]{+<=+} n and column <= row:", OUTSIDE, "argument 1"),
     "row and column swapped in the mirror image": (
-        "gram",
-        "tile[uint32(tx + 16 * j), uint32(ty + 16 * i)]",
-        "tile[uint32(ty + 16 * i), uint32(tx + 16 * j)]",
-        OUTSIDE,
-        _SHARED,
-    ),
+        "gram", "tile[[-uint32(tx + 16 * j), -]uint32(ty + 16 * i){+, uint32(tx + 16 * j)+}]",
+        OUTSIDE, _SHARED),
     "sums that are added without an atomic": (
-        "gram",
-        "cuda.atomic.add(row_sums, (image, row), total)",
-        "row_sums[image, row] += total",
-        RACE,
-        "argument 2",
-    ),
+        "gram", "[-cuda.atomic.add(row_sums, (image, row), -]{+row_sums[image, row] += (+}total)",
+        RACE, "argument 2"),
     "no barrier before the diagonal is read": (
-        "row_forms",
-        "    cuda.syncthreads()\n    for i in range(4):\n        row = uint32(first",
-        "    for i in range(4):\n        row = uint32(first",
-        RACE,
-        _SHARED,
-    ),
+        "row_forms", "[-cuda.syncthreads()-]\n    for i in range(4):\n        row = uint32(first",
+        RACE, _SHARED),
     "a diagonal that is longer than the matrix": (
-        *("row_forms", "if t < TILE and second + t < d:", "if t < TILE:"),
-        *(OUTSIDE, "argument 1"),
-    ),
+        "row_forms", "if t < TILE[- and second + t < d-]:", OUTSIDE, "argument 1"),
     "a sum that is stored while others read the last one": (
-        "exact_rows",
-        "    total = sum_of_block(total, parts)\n    if cuda.threadIdx.x == 0:\n",
-        "    if cuda.threadIdx.x == 0:\n",
-        RACE,
-        "argument 2",
-    ),
+        "exact_rows", "[-total = sum_of_block(total, parts)-]\n    if cuda.threadIdx.x == 0:\n",
+        RACE, "argument 2"),
     "threads that leave before a barrier": (
-        "weighted_sum",
-        "    parts[ty, tx] = total\n",
-        "    if column >= d:\n        return\n    parts[ty, tx] = total\n",
-        DIVERGENT,
-        "left the kernel",
-    ),
+        "weighted_sum", f"{{+    if column >= d:\n        return\n+}}{_PARTS}",
+        DIVERGENT, "left the kernel"),
     "a barrier in a branch": (
-        "weighted_sum",
-        "    parts[ty, tx] = total\n    cuda.syncthreads()\n",
-        "    parts[ty, tx] = total\n    if column < d:\n        cuda.syncthreads()\n",
-        DIVERGENT,
-        "do not come",
-    ),
+        "weighted_sum", f"{_PARTS}{{+    if column < d:\n    +}}    cuda.syncthreads()\n",
+        DIVERGENT, "do not come"),
     "no barrier before the parts are added": (
-        "weighted_sum",
-        "    parts[ty, tx] = total\n    cuda.syncthreads()\n",
-        "    parts[ty, tx] = total\n",
-        RACE,
-        _SHARED,
-    ),
+        "weighted_sum", f"{_PARTS}    [-cuda.syncthreads()-]\n", RACE, _SHARED),
     "a shuffle that names half of a warp": (
-        "step",
-        "value += cuda.shfl_xor_sync(ALL_LANES, value, step)",
-        "value += cuda.shfl_xor_sync(0xFFFF, value, step)",
-        MISSING,
-        "its own mask",
-    ),
+        "step", "value += cuda.shfl_xor_sync([-ALL_LANES-]{+0xFFFF+}, value, step)",
+        MISSING, "its own mask"),
     "a row that is guarded too late": (
-        "step",
-        "    if row >= n:\n",
-        "    if row > n:\n",
-        OUTSIDE,
-        "argument",
-    ),
+        "step", "    if row [->=-]{+>+} n:\n", OUTSIDE, "argument"),
     "a wrong stride in shared memory": (
-        "small_image",
-        "memory[uint32(row * n + j)]",
-        "memory[uint32(row * (n + 1) + j)]",
-        RACE,
-        _SHARED,
-    ),
+        "small_image", "memory[uint32(row * [-n-]{+(n + 1)+} + j)]", RACE, _SHARED),
     "no barrier between iterations": (
-        "small_image",
-        "        cuda.syncthreads()\n        now, following",
-        "        now, following",
-        RACE,
-        _SHARED,
-    ),
+        "small_image", "[-cuda.syncthreads()-]\n        now, following", RACE, _SHARED),
     "a histogram that is not set to zero": (
-        "scatter",
-        "        histogram[i] = M.dtype.type(0)\n",
-        "        histogram[0] = M.dtype.type(0)\n",
-        RACE,
-        _SHARED,
-    ),
+        "scatter", "        histogram[[-i-]{+0+}] = M.dtype.type(0)\n", RACE, _SHARED),
     "a histogram that is read too early": (
-        "scatter",
-        "        row = uint32(row + blocks)\n    cuda.syncthreads()\n",
-        "        row = uint32(row + blocks)\n",
-        RACE,
-        _SHARED,
-    ),
+        "scatter", "        row = uint32(row + blocks)\n    [-cuda.syncthreads()-]\n",
+        RACE, _SHARED),
     "a bin beyond the sketch": (
-        "scatter",
-        "target = remainder(start + uint32(h2[j]), k)",
-        "target = uint32(start + uint32(h2[j]))",
-        OUTSIDE,
-        _SHARED,
-    ),
+        "scatter", "target = [-remainder-]{+uint32+}(start + uint32(h2[j])[-, k-])",
+        OUTSIDE, _SHARED),
     "no atomic in the histogram": (
-        "scatter",
-        "cuda.atomic.add(histogram, target, M[image, row, j] * (sign * s2[j]))",
-        "histogram[target] += M[image, row, j] * (sign * s2[j])",
-        RACE,
-        _SHARED,
-    ),
+        "scatter", "[-cuda.atomic.add(histogram, target, -]{+histogram[target] += (+}M[image, row",
+        RACE, _SHARED),
     "columns beyond the matrix": (
-        "product",
-        "columns[c, ty] = Q[image, row, q] if row < d and q < d else zero",
-        "columns[c, ty] = Q[image, row, q] if q < d else zero",
-        OUTSIDE,
-        "argument",
-    ),
-}
+        "product", "columns[c, ty] = Q[image, row, q] if [-row < d and -]q < d else zero",
+        OUTSIDE, "argument"),
+}  # fmt: skip
 
 FAULTS = {"cupy": CUPY, "numba": NUMBA}
 
 # Nothing is wrong with memory or threads here: only what comes out is.
-VALUES: dict[str, tuple[str, str, str]] = {
-    "a mirror image that is not in the row sums": ("gram", "total += value;", ""),
-    "a diagonal that is counted twice": ("gram", "row < column &&", "row <= column &&"),
+VALUES: dict[str, tuple[str, str]] = {
+    "a mirror image that is not in the row sums": ("gram", "[-total += value;-]"),
+    "a diagonal that is counted twice": ("gram", "row [-<-]{+<=+} column &&"),
     "a triangle that is read where it was not made": (
-        *("from_triangle", "? K[static_cast<size_t>(p) * n + q]"),
-        "? K[static_cast<size_t>(q) * n + p]",
-    ),
-    "a wrong stride in shared memory": (
-        "small_image",
-        "memory[row * n + j]",
-        "memory[row * (n + 1) + j]",
-    ),
-    "a sum of half a warp": ("step", "total = sum_of(total, WARP);", "total = sum_of(total, 16);"),
-    "a weight to the wrong power": ("free_step", "target, -tau)", "target, tau)"),
-    "rows without a weight that get one": (
-        "step",
-        "weight == T(0) ? weight",
-        "weight < T(0) ? weight",
-    ),
-    "products where their squares were wanted": ("free_sums", "(product * (", "(T(1) * ("),
-    "forms that are never doubted": ("free_sums", "if (!(total >= share * bound))", "if (false)"),
-    "a norm in place of its root": ("normalized", "sqrt(share / sum)", "share / sum"),
-    "signs that are lost": ("normalized_at_once", ", value);\n}", ", T(1));\n}"),
-    "signs that are turned": ("count_sketch", "signs[j] < 0 ? -x[j]", "signs[j] > 0 ? -x[j]"),
-    "one sign instead of two": ("scatter", "s1[row] == s2[j] ?", "s1[row] == 1 ?"),
-    "an exponent one too low": ("scaled", "? exponent_of(size)", "? exponent_of(size) - 1"),
-    "a scale that is taken off instead of put back": ("restored", "(-exponents", "(exponents"),
-}
+        "from_triangle", "? K[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),
+    "a wrong stride in shared memory": ("small_image", "memory[row * [-n-]{+(n + 1)+} + j]"),
+    "a sum of half a warp": ("step", "total = sum_of(total, [-WARP-]{+16+});"),
+    "a weight to the wrong power": ("free_step", "target, [---]tau)"),
+    "rows without a weight that get one": ("step", "weight [-==-]{+<+} T(0) ? weight"),
+    "products where their squares were wanted": ("free_sums", "([-product-]{+T(1)+} * ("),
+    "forms that are never doubted": (
+        "free_sums", "if ([-!(total >= share * bound)-]{+false+})"),
+    "a norm in place of its root": ("normalized", "[-sqrt(-]share / sum[-)-]"),
+    "signs that are lost": ("normalized_at_once", ", [-value-]{+T(1)+});\n}"),
+    "signs that are turned": ("count_sketch", "signs[j] [-<-]{+>+} 0 ? -x[j]"),
+    "one sign instead of two": ("scatter", "s1[row] == [-s2[j]-]{+1+} ?"),
+    "an exponent one too low": ("scaled", "? exponent_of(size){+ - 1+}"),
+    "a scale that is taken off instead of put back": ("restored", "([---]exponents"),
+}  # fmt: skip

@@ -20,7 +20,7 @@ from .backends import Backend, Launch
 
 MUTANTS = 50
 STEPS = 20_000
-"""No case takes half as many: a mutant that does never ends."""
+"""No case, and no sample, takes half as many: a mutant that does never ends."""
 
 
 class Examined:
@@ -28,7 +28,7 @@ class Examined:
 
     def __init__(self, b: Backend, kernel: str) -> None:
         self.backend = b
-        self.cases: list[Launch] = getattr(cases, kernel)(b)
+        self.cases = cases.launches(b, kernel)
         self.module = replace(b.compiled(self.cases[0]), executed={})
         self.results = [self._bits(self.module, case) for case in self.cases]
 

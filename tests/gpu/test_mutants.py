@@ -14,11 +14,11 @@ from effort import cases
 from demopool import ptx
 from tools import gpu
 
-from .backends import BACKENDS, EVERY_KERNEL
+from .backends import BACKENDS, EVERY_KERNEL, Backend
 from .mutation import MUTANTS, Examined, check
 from .survivors import SURVIVORS
 
-TESTED = cases(MUTANTS, 8)
+TESTED = cases(MUTANTS, 4)
 
 
 @pytest.mark.parametrize(("backend", "kernel"), EVERY_KERNEL)
@@ -34,31 +34,25 @@ def test_only_mutants_that_are_explained_are_left(backend: str, kernel: str) -> 
     assert ptx.coverage(tested.module) >= (0.9 if backend == "cupy" else 0.8)
 
 
-@pytest.mark.parametrize(("backend", "share"), [("cupy", 0.95), ("numba", 0.96)])
-def test_nearly_all_mutants_are_caught(backend: str, share: float) -> None:
+def test_nearly_all_mutants_are_caught(b: Backend) -> None:
     """The survivors are named, and the test above compares them.
 
     The cases were made with the draw of seed 0 in view. Of another draw, seed 4, that nobody had
     looked at, 806 of 850 of cupy:cuda were caught, 94.8 %; of the 44 others 19 are inside of CUDA's
     own pow.
     """
-    if backend not in BACKENDS:
-        pytest.skip(f"{backend}: its GPU code cannot be compiled here")
-    left = sum(len(why) for lines in SURVIVORS[backend].values() for why in lines.values())
-    kernels = [kernel for name, kernel in EVERY_KERNEL if name == backend]
-    assert left <= (1 - share) * MUTANTS * len(kernels)
-    assert SURVIVORS[backend].keys() <= set(kernels)
+    left = sum(len(why) for lines in SURVIVORS[b.name].values() for why in lines.values())
+    assert left <= {"cupy": 0.05, "numba": 0.04}[b.name] * MUTANTS * len(b.kernels)
+    assert SURVIVORS[b.name].keys() <= set(b.kernels)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_survivors_are_on_lines_of_the_source(backend: str) -> None:
-    text = "\n".join(path.read_text() for path in BACKENDS[backend].sources)
-    for lines in SURVIVORS[backend].values():
+def test_survivors_are_on_lines_of_the_source(b: Backend) -> None:
+    text = "\n".join(path.read_text() for path in b.sources)
+    for lines in SURVIVORS[b.name].values():
         assert all(piece in text for piece in lines)
 
 
-@pytest.mark.skipif("cupy" not in BACKENDS, reason="cupy:ptx is not usable here")
-def test_the_command_names_survivors_by_their_lines() -> None:
+def test_the_command_names_survivors_by_their_lines(cupy: Backend) -> None:
     done = CliRunner().invoke(gpu.main, ["mutants", "cupy", "largest"])
     assert done.exit_code == 0, done.output
     assert "largest: 1 of 50 left, 100% covered" in done.output

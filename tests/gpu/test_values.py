@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,9 @@ from demopool.implementations.shared import grids, scaling
 
 from .arrays import Array
 from .arrays import random as _features
-from .backends import ARCH, BACKENDS, Backend
+from .backends import ARCH, Backend
 
 FLOATS = (np.float32, np.float64)
-
-
-@pytest.fixture(params=list(BACKENDS))
-def b(request: pytest.FixtureRequest) -> Backend:
-    return BACKENDS[request.param]
 
 
 @pytest.fixture
@@ -31,16 +27,18 @@ def ops(b: Backend) -> dp.Operations:
     return dp.backend(b.ptx)
 
 
-@pytest.fixture
-def cupy() -> dp.Operations:
-    if "cupy" not in BACKENDS:
-        pytest.skip("cupy:ptx is not usable here")
-    return dp.backend("cupy:ptx")
-
-
 def _close(found: Array, wanted: Array, units: float = 64) -> None:
     eps = np.finfo(found.dtype).eps
     assert np.abs(found - wanted).max() <= units * eps * np.abs(wanted).max()
+
+
+def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
+    """Over the tolerance; not finite where a weight is not."""
+    route = settings.pop("route", "matrix-free")
+    found = ops.weights(X, route=route, **settings)
+    wanted = reference.weights(X, **settings)
+    allowed = tolerance.for_weights(X, X.dtype.name, **settings)
+    return float((np.abs(found / wanted - 1).max(axis=-1) / allowed).max())
 
 
 # --- numbers that are not ordinary ---
@@ -71,7 +69,7 @@ def test_nan_is_not_normalized_away(ops: dp.Operations, values: int) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("route", ["dense", "matrix-free"])
-@pytest.mark.parametrize("scale", [1e-12, 1e12])
+@pytest.mark.parametrize("scale", cases([1e-12, 1e12], [1e-12]))
 @pytest.mark.parametrize(
     ("gamma", "tau", "iterations"), [(0.2, 0.9, 1), (0.3, 0.5, 10), (0, 0.3, 4)]
 )
@@ -86,21 +84,16 @@ def test_the_scale_of_features_is_put_back_to_the_last_units(
 ) -> None:
     """With so few features that nothing else rounds much."""
     X = (_features(2, 2, 1, dtype=dtype) * dtype(scale)).astype(dtype)
-    settings = {"gamma": gamma, "tau": tau, "iterations": iterations}
-    found = ops.weights(X, route=route, **settings)
-    wanted = reference.weights(X, **settings)
-    allowed = tolerance.for_weights(X, np.dtype(dtype).name, iterations=iterations)
-    assert (np.abs(found / wanted - 1).max(axis=-1) <= allowed).all()
+    assert _error(ops, X, route=route, gamma=gamma, tau=tau, iterations=iterations) <= 1
 
 
 def test_weights_that_just_fit_are_not_lost_on_the_way(ops: dp.Operations) -> None:
-    """The factor of the scale alone is too small for float32; the weights are not."""
+    """The factor of the scale alone is too small for float32; the weights are not, and they have no
+    more error than with tau = 0.5, for which 0.4 of this tolerance is allowed."""
     X = (np.array([[-0.13], [0.64]]) * 1e12).astype(np.float32)
     settings = {"gamma": 0.0, "tau": 0.95, "iterations": 5}
-    wanted = reference.weights(X, **settings)
-    assert wanted.max() < 1e-36
-    error = np.abs(ops.weights(X, **settings) / wanted - 1).max()
-    assert error <= tolerance.for_weights(X, "float32", iterations=5)
+    assert reference.weights(X, **settings).max() < 1e-36
+    assert _error(ops, X, route="auto", **settings) <= 0.4
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-21), (np.float64, 1e-160)])
@@ -128,39 +121,30 @@ def _rotated(n: int, d: int, *, live: int, faint: float, dtype: Any) -> Array:
     return X.astype(dtype)
 
 
-def _error(ops: dp.Operations, X: Array, **settings: Any) -> float:
-    """Over the tolerance; not finite where a weight is not."""
-    route = settings.pop("route", "matrix-free")
-    found = ops.weights(X, route=route, **settings)
-    wanted = reference.weights(X, **settings)
-    allowed = tolerance.for_weights(X, X.dtype.name, **settings)
-    return float((np.abs(found / wanted - 1).max(axis=-1) / allowed).max())
-
-
 @pytest.mark.parametrize(
-    ("d", "live", "faint", "gamma", "tau"),
+    ("d", "live", "faint", "gamma", "tau", "dtype"),
     [
-        (12, 12, 1e-3, 0.0, 1.0),
-        (12, 12, 1e-3, 0.0, 0.9),
-        (12, 12, 0.1, 0.0, 1.0),
-        (40, 4, 1e-2, 0.0, 1.0),
-        (64, 2, 0.03, 0.5, 0.5),
+        (12, 12, 1e-3, 0.0, 1.0, np.float32),
+        (12, 12, 1e-3, 0.0, 0.9, np.float32),
+        (12, 12, 0.1, 0.0, 1.0, np.float32),
+        (40, 4, 1e-2, 0.0, 1.0, np.float32),
+        (64, 2, 0.03, 0.5, 0.5, np.float32),
+        (12, 12, 1e-6, 0.0, 1.0, np.float64),
     ],
 )
 def test_rows_in_directions_that_others_do_not_have(
-    ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float
+    ops: dp.Operations, d: int, live: int, faint: float, gamma: float, tau: float, dtype: Any
 ) -> None:
     """Their forms x^T M x cancel at first. With large tau they then gain weights with which those
     of all others do: which rows must be summed exactly is another question in every iteration."""
-    X = _rotated(48, d, live=live, faint=faint, dtype=np.float32)
+    X = _rotated(48, d, live=live, faint=faint, dtype=dtype)
     assert _error(ops, X, gamma=gamma, tau=tau) <= 1
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_such_rows_at_other_scales_and_in_batches(ops: dp.Operations, scale: float) -> None:
-    X = np.stack(
-        [_rotated(48, 12, live=12, faint=f, dtype=np.float32) for f in (1e-3, 0.1)]
-    ) * np.float32(scale)
+    images = [_rotated(48, 12, live=12, faint=f, dtype=np.float32) for f in (1e-3, 0.1)]
+    X = np.stack(images) * np.float32(scale)
     assert _error(ops, X, gamma=0.0, tau=0.9, iterations=4) <= 1
 
 
@@ -170,11 +154,6 @@ def test_an_image_of_one_colour(ops: dp.Operations) -> None:
     wanted = reference.pool(X)
     error = np.abs(ops.pool(X) / wanted - 1).max()
     assert error <= tolerance.for_pool(X, None, wanted, "float32", order=2)
-
-
-def test_such_rows_in_double(ops: dp.Operations) -> None:
-    X = _rotated(48, 12, live=12, faint=1e-6, dtype=np.float64)
-    assert _error(ops, X, gamma=0.0, tau=1.0) <= 1
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -191,16 +170,15 @@ def test_a_power_in_two_parts_is_exact_with_every_exponent(dtype: Any) -> None:
 # --- other architectures, other sizes ---
 
 
-# The oldest and the newest where time is short; ``make test-all`` has all.
-ARCHITECTURES = [arch for arch in ptx.ARCHITECTURES if arch != ARCH]
-
-
-@pytest.mark.parametrize(
-    ("arch", "dtype"),
-    [(arch, dtype) for arch in ARCHITECTURES for dtype in FLOATS]
-    if cases(1, 0)
-    else [("sm_75", np.float64), ("sm_120", np.float32)],
+# The oldest for one library and the newest for the other where time is short.
+OTHERS = [arch for arch in ptx.ARCHITECTURES if arch != ARCH]
+ARCHITECTURES = cases(
+    list(product(("cupy", "numba"), OTHERS, FLOATS)),
+    [("cupy", "sm_75", np.float64), ("numba", "sm_120", np.float32)],
 )
+
+
+@pytest.mark.parametrize(("b", "arch", "dtype"), ARCHITECTURES, indirect=["b"])
 def test_other_architectures_give_the_same(
     b: Backend, ops: dp.Operations, arch: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,9 +201,7 @@ def test_many_features_take_several_blocks_for_each_image(
 ) -> None:
     """n beyond the shared memory of a block, and partial tiles on every side."""
     X = _features(count, 210 if b.max_shared else 131, 70)
-    found = ops.weights(X, route="dense", iterations=3)
-    error = np.abs(found / reference.weights(X, iterations=3) - 1).max(axis=-1)
-    assert (error <= tolerance.for_weights(X, "float32", iterations=3)).all()
+    assert _error(ops, X, route="dense", iterations=3) <= 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -259,24 +235,25 @@ def test_descriptors_that_do_not_fit_into_shared_memory_are_normalized(
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("route", ["eigh", "newton", "polar"])
 def test_matrices_beyond_the_solvers_for_many_small_ones(
-    cupy: dp.Operations, route: str, count: int
+    cupy: Backend, route: str, count: int
 ) -> None:
     """They go one by one, or are only multiplied."""
     X = _features(count, 60, 40, dtype=np.float64)
-    found = cupy.power(X, route=route)
+    found = dp.backend(cupy.ptx).power(X, route=route)
     _close(found, reference.power(X), units=20_000 if route == "polar" else 500)
 
 
 def test_spectra_are_made_in_parts_where_memory_is_short(
-    cupy: dp.Operations, monkeypatch: pytest.MonkeyPatch
+    cupy: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from demopool.implementations.cupy_cuda import sketch
 
     X, h = _features(2, 23, 9), dp.hashes(9, k=16)
     a = np.abs(_features(2, 23)) + np.float32(0.1)
     monkeypatch.setattr(sketch, "SPECTRUM_BYTES", 4 * 16 * 4 * 2 * 5)
-    _close(cupy.pool_sketch(X, h, a, route="fft"), reference.pool_sketch(X, h, a))
-    _close(cupy.sketch(X, h), reference.sketch(X, h))
+    ops = dp.backend(cupy.ptx)
+    _close(ops.pool_sketch(X, h, a, route="fft"), reference.pool_sketch(X, h, a))
+    _close(ops.sketch(X, h), reference.sketch(X, h))
 
 
 def test_the_gram_matrix_at_65536_features(b: Backend) -> None:

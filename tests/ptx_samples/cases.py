@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,24 @@ INSTANCES = ("squared_gram<float>", "squared_gram<double>")
 i32, f32 = np.int32, np.float32
 
 
+class Job(NamedTuple):
+    """A launch, the array for its result, and what must be there after it."""
+
+    grid: Any
+    block: Any
+    args: list[Any]
+    result: Array
+    wanted: Array
+    shared: int = 0
+
+
 @dataclass(frozen=True)
 class Sample:
-    """``run`` launches a module's kernel on one case: the counts, what it gave, what it must."""
+    """``job`` makes the launch of one case."""
 
     name: str
     kernel: str
-    run: Callable[..., tuple[ptx.Counts, Array, Array]]
+    job: Callable[[Sample, tuple[int, ...]], Job]
     cases: tuple[tuple[int, ...], ...]
     numba: bool = False
     eps: float = float(np.finfo(np.float32).eps)
@@ -32,11 +43,19 @@ class Sample:
     def module(self, arch: str = "sm_80") -> ptx.Module:
         return _numba(self.kernel, arch) if self.numba else cuda(arch)
 
+    def run(
+        self, case: tuple[int, ...] = (), module: ptx.Module | None = None, **options: Any
+    ) -> tuple[ptx.Counts, Array, Array]:
+        """The counts, what the kernel gave, and what it must; of the first case unless told."""
+        job, module = self.job(self, case or self.cases[0]), module or self.module()
+        counts = module.launch(self.kernel, *job[:3], job.shared, **options)
+        return counts, np.asarray(job.result), job.wanted
+
     def errors(self, module: ptx.Module, **options: Any) -> list[float]:
         """Relative error of every case, in units of eps; inf where it is not even finite."""
         found = []
         for case in self.cases:
-            _, result, wanted = self.run(module, self.kernel, case, **options)
+            _, result, wanted = self.run(case, module, **options)
             scale = np.abs(wanted).max(initial=0) or 1.0
             error = float(np.abs(result - wanted).max(initial=0) / scale / self.eps)
             found.append(error if np.isfinite(error) else np.inf)
@@ -68,47 +87,51 @@ def _numba(kernel: str, arch: str) -> ptx.Module:
     return ptx.compile(getattr(numba_samples, kernel), arch, signature=signatures[kernel])
 
 
+def launched(
+    body: str, parameters: str, args: Any, grid: Any = 1, block: Any = 32, **options: Any
+) -> ptx.Counts:
+    """Run a kernel of which only the body is given."""
+    source = f'extern "C" __global__ void kernel({parameters}) {{\n{body}\n}}\n'
+    return ptx.compile(source).launch("kernel", grid, block, args, **options)
+
+
 def _features(*shape: int, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
 
 
-def _gram(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _gram(sample: Sample, case: tuple[int, ...]) -> Job:
     batch, n, d = case
-    X = _features(batch, n, d, dtype=np.float64 if "double" in kernel else np.float32)
+    X = _features(batch, n, d, dtype=np.float64 if "double" in sample.kernel else np.float32)
     K = ptx.empty((batch, n, n), X.dtype)
     tiles = -(-n // 16)
-    args = [X, K] if module.numba else [X, K, i32(n), i32(d)]
-    counts = module.launch(kernel, (tiles, tiles, batch), (16, 16), args, **options)
+    args = [X, K] if sample.numba else [X, K, i32(n), i32(d)]
     wide = X.astype(np.float64)
-    return counts, np.asarray(K), (wide @ wide.swapaxes(1, 2)) ** 2
+    wanted = (wide @ wide.swapaxes(1, 2)) ** 2
+    return Job((tiles, tiles, batch), (16, 16), args, K, wanted)
 
 
-def _sinkhorn(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _sinkhorn(sample: Sample, case: tuple[int, ...]) -> Job:
     batch, n, iterations = case
     X = _features(batch, n, 8)
     K = ((X @ X.swapaxes(1, 2)) ** 2).astype(np.float32)
     weights = ptx.empty((batch, n))
     target = f32(1 / n)
-    if module.numba:
-        args = [K, weights, target, iterations]
-        counts = module.launch(kernel, batch, 64, args, **options)
-    else:
-        args = [K, weights, i32(n), target, f32(0.5), i32(iterations)]
-        counts = module.launch(kernel, batch, 32, args, shared=8 * n, **options)
     a = np.ones((batch, n))
     for _ in range(iterations):
         a = a / np.sqrt(a * (K.astype(np.float64) @ a[..., None])[..., 0] * n)
-    return counts, np.asarray(weights), a
+    if sample.numba:
+        return Job(batch, 64, [K, weights, target, iterations], weights, a)
+    args = [K, weights, i32(n), target, f32(0.5), i32(iterations)]
+    return Job(batch, 32, args, weights, a, shared=8 * n)
 
 
-def _total(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _total(sample: Sample, case: tuple[int, ...]) -> Job:
     (n,) = case
     x, total = np.abs(_features(n, dtype=np.float64)), np.zeros(1)
-    counts = module.launch(kernel, -(-n // 128), 128, [x, total, i32(n)], **options)
-    return counts, total, x.sum(keepdims=True)
+    return Job(-(-n // 128), 128, [x, total, i32(n)], total, x.sum(keepdims=True))
 
 
-def _row_sums(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _row_sums(sample: Sample, case: tuple[int, ...]) -> Job:
     rows, columns = case
     x = _features(rows, columns)
     # Rows without a positive element, with zeros only, and with one small positive element.
@@ -117,61 +140,57 @@ def _row_sums(module: ptx.Module, kernel: str, case: tuple[int, ...], **options:
     places = np.arange(2, rows)
     x[places, places * 53 % columns] = 0.5
     sums = ptx.empty(rows)
-    args = [x, sums] if module.numba else [x, sums, i32(rows), i32(columns)]
-    counts = module.launch(kernel, -(-rows // 4), 128, args, **options)
+    args = [x, sums] if sample.numba else [x, sums, i32(rows), i32(columns)]
     wanted = x.astype(np.float64).sum(axis=1)
-    if not module.numba:
+    if not sample.numba:
         wanted[:2] = -1
-    return counts, np.asarray(sums), wanted
+    return Job(-(-rows // 4), 128, args, sums, wanted)
 
 
-def _count_sketch(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _count_sketch(sample: Sample, case: tuple[int, ...]) -> Job:
     n, d, k = case
     rng = np.random.default_rng(d)
     x, out = _features(n, d), ptx.empty((n, k))
     bucket = rng.integers(0, k, d).astype(np.int32)
     sign = rng.choice([-1.0, 1.0], d).astype(np.float32)
     args = [x, bucket, sign, out, i32(d), i32(k)]
-    counts = module.launch(kernel, n, 32, args, shared=4 * k, **options)
     wanted = np.zeros((n, k))
     np.add.at(wanted.T, bucket, (sign * x).T)
-    return counts, np.asarray(out), wanted
+    return Job(n, 32, args, out, wanted, shared=4 * k)
 
 
-def _signed_root(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _signed_root(sample: Sample, case: tuple[int, ...]) -> Job:
     rows, quads = case
     x = _features(rows, 4 * quads)
     x[-1] = 0
     out = ptx.empty(x.shape)
     threads = 64 if quads > 32 else 32
-    counts = module.launch(kernel, rows, threads, [x, out, i32(quads)], **options)
     wide = np.sign(x) * np.sqrt(np.abs(x.astype(np.float64)))
     norm = np.linalg.norm(wide, axis=1, keepdims=True)
-    return counts, np.asarray(out), wide / np.where(norm == 0, 1, norm)
+    wanted = wide / np.where(norm == 0, 1, norm)
+    return Job(rows, threads, [x, out, i32(quads)], out, wanted)
 
 
-def _transpose(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _transpose(sample: Sample, case: tuple[int, ...]) -> Job:
     rows, columns = case
     x, out = _features(rows, columns), ptx.empty((columns, rows))
     grid = (-(-columns // 16), -(-rows // 16))
-    counts = module.launch(kernel, grid, (16, 16), [x, out, i32(rows), i32(columns)], **options)
-    return counts, np.asarray(out), x.T
+    return Job(grid, (16, 16), [x, out, i32(rows), i32(columns)], out, x.T)
 
 
-def _last_block_sum(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _last_block_sum(sample: Sample, case: tuple[int, ...]) -> Job:
     blocks, n = case
     x, total = _features(n), ptx.empty(1)
     args = [x, ptx.empty(blocks), np.zeros(1, np.uint32), total, i32(n)]
-    counts = module.launch(kernel, blocks, 32, args, **options)
-    return counts, np.asarray(total), x.astype(np.float64).sum(keepdims=True)
+    return Job(blocks, 32, args, total, x.astype(np.float64).sum(keepdims=True))
 
 
-def _histogram(module: ptx.Module, kernel: str, case: tuple[int, ...], **options: Any) -> Any:
+def _histogram(sample: Sample, case: tuple[int, ...]) -> Job:
     n, bins = case
     values = np.random.default_rng(n).integers(0, bins, n)
     counted = np.zeros(bins, np.int64)
-    counts = module.launch(kernel, -(-n // 64), 64, [values, counted], **options)
-    return counts, counted, np.bincount(values, minlength=bins)
+    wanted = np.bincount(values, minlength=bins)
+    return Job(-(-n // 64), 64, [values, counted], counted, wanted)
 
 
 DOUBLE = float(np.finfo(np.float64).eps)
@@ -199,6 +218,6 @@ def counted() -> dict[str, dict[str, Any]]:
     """What every sample does on its first case, for sm_80: the same on every machine."""
     found = {}
     for sample in SAMPLES:
-        done, _, _ = sample.run(sample.module(), sample.kernel, sample.cases[0])
+        done, _, _ = sample.run()
         found[sample.name] = {"case": list(sample.cases[0]), **done.as_dict()}
     return found
