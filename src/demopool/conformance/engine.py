@@ -14,7 +14,7 @@ import numpy as np
 from ..pooling.operations import Operations
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import Backend, Dtype, State
-from . import features
+from . import features, repeated
 from .examples import Example, Question, ask, examples
 from .features import Array
 from .laws import LAWS, ORDER_LAWS, Distance
@@ -148,7 +148,37 @@ def check_cell(target: Target, *, quick: bool = False) -> CellResult:
             if not claim.error <= claim.allowed:
                 text = f"law: {name} is off by {claim.error:.2e}, allowed {claim.allowed:.2e}"
                 return CellResult(State.WRONG, None, where, text)
+    try:
+        ask_repeatedly(target, repeated.EMULATED_CALLS if emulated else repeated.CALLS)
+    except Violation as violation:
+        return CellResult(State.WRONG, None, repeated.WHERE, str(violation))
+    except Exception as problem:
+        text = f"raised: {type(problem).__name__}: {problem}"
+        return CellResult(State.ERROR, None, repeated.WHERE, text)
     return CellResult(State.OK, worst, worst.example if worst else "", "")
+
+
+def ask_repeatedly(target: Target, calls: int) -> None:
+    """Calls in a row on arrays overwritten before each; raises :class:`Violation`."""
+    ops = target.ops
+    given: dict[str, Any] = {}
+    held: tuple[Any, Array] | None = None
+    asked = repeated.questions(target.operation, target.route, target.order, target.dtype, calls)
+    for number, question in enumerate(asked, 1):
+        for name, array in question.arrays.items():
+            fresh = _move(ops, array, target.dtype, name)
+            given[name] = repeated.overwritten(given[name], fresh) if name in given else fresh
+        result = _run(target, dict(given), question.options)
+        ops.synchronize()
+        values = np.array(ops.to_numpy(result))
+        if held is not None and not np.array_equal(ops.to_numpy(held[0]), held[1], equal_nan=True):
+            raise Violation("overwritten", f"call {number} changed the result of the one before")
+        error, allowed = _compare(values, question, question.allowed(target.route))
+        if not _used((error, allowed)) <= 1:
+            raise Violation(
+                "repeated", f"call {number} in a row is off by {error:.2e}, allowed {allowed:.2e}"
+            )
+        held = result, values
 
 
 def laws_of(target: Target) -> tuple[str, ...]:

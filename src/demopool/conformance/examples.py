@@ -77,16 +77,21 @@ def examples(
 def ask(example: Example, operation: str, order: int, dtype: str) -> Question:
     """The question an example puts. The reference is slow and the same for every route: kept."""
     X = features.make(example.features, dtype)
-    question = _ASK[operation](X, dtype, order, **dict(example.changes))
-    if not np.isfinite(question.expected).all():
+    asked = question(X, operation, order, dtype, **dict(example.changes))
+    if not np.isfinite(asked.expected).all():
         raise AssertionError(f"the reference itself fails on {operation}: {example.name}")
     # Every array of the question lies in memory as the name of the features promises.
-    for name, array in question.arrays.items():
+    for name, array in asked.arrays.items():
         if name == "A" and array is not None:
-            question.arrays[name] = features.laid_out(example.features, array)
+            asked.arrays[name] = features.laid_out(example.features, array)
         elif name == "a" and array is not None and array.size:
-            question.arrays[name] = features.laid_out(example.features, array[..., None])[..., 0]
-    return question
+            asked.arrays[name] = features.laid_out(example.features, array[..., None])[..., 0]
+    return asked
+
+
+def question(X: Array, operation: str, order: int, dtype: str, **changes: Any) -> Question:
+    """What features ask of an operation, with the reference's answer."""
+    return _ASK[operation](X, dtype, order, **changes)
 
 
 def _ask_weights(X: Array, dtype: str, order: int, **changed: Any) -> Question:

@@ -7,9 +7,10 @@ that a function keeps in its module is there for the next one. Between requests 
 Every outcome is an :class:`Answer`. A death or a timeout is reported once; a death between two
 requests is reported by the second. The next request gets a new process without the old state.
 
-Requests and answers use a private socket. Output of the worker, on stdout or stderr, goes to an
-unnamed file, which every request empties and which is quoted if the worker dies. The worker has its
-own session: Ctrl-C does not reach it, and the processes it started die with it. POSIX only.
+Requests and answers use a private socket and are numbered. Output of the worker, on stdout or
+stderr, goes to an unnamed file, which every request empties and which is quoted if the worker dies.
+The worker has its own session: Ctrl-C does not reach it, and the processes it started die with it.
+POSIX only.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from io import BytesIO
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -50,6 +52,10 @@ _STACK = re.compile(
     r'(?:  File "(.*)", line (\d+) in (.+))?',
     re.M,
 )
+
+
+class _Unasked(Exception):
+    """Something in the worker wrote into the channel."""
 
 
 class Answer(NamedTuple):
@@ -81,6 +87,7 @@ class Worker:
         self._variables = thread_environment(threads) | dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._held = ExitStack()
+        self._number = 0
 
     def __enter__(self) -> Self:
         return self
@@ -121,12 +128,15 @@ class Worker:
             asked = True
             self._printed.seek(0)
             self._printed.truncate()
-            self._channel.send_bytes(request)
+            self._number += 1
+            self._channel.send_bytes(pickle.dumps(self._number) + request)
             return self._receive(timeout)
         except (EOFError, ConnectionError):
             answer = self._death(f"in {words}" if words else f"before it answered {what}")
         except TimeoutError as late:
             answer = Answer(State.TIMEOUT, None, f"{words or what} {late}{self._place_of_hang()}")
+        except _Unasked:
+            answer = Answer(State.ERROR, None, "it answered a question that was not asked")
         except OSError as problem:
             answer = Answer(State.ERROR, None, f"the worker could not be started: {problem}")
         except BaseException:
@@ -160,6 +170,7 @@ class Worker:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        self._number = 0
         self._receive(START_SECONDS)
 
     def _receive(self, seconds: float) -> Answer:
@@ -167,9 +178,13 @@ class Worker:
             raise TimeoutError(f"gave no answer within {seconds:g} s")
         received = self._channel.recv_bytes()
         try:
-            return Answer(*pickle.loads(received))
+            number, answer = pickle.loads(received)
+            answer = Answer(*answer)
         except Exception as problem:
             return Answer(State.ERROR, None, f"its result cannot be read here: {problem}")
+        if number != self._number:
+            raise _Unasked
+        return answer
 
     def _death(self, when: str) -> Answer:
         """An answer that says how the process ended, after its channel has closed."""
@@ -221,7 +236,7 @@ def serve(descriptor: int) -> None:
     os.set_inheritable(descriptor, False)
     os.register_at_fork(after_in_child=channel.close)
     Thread(target=_leave_with_parent, args=(descriptor,), daemon=True).start()
-    channel.send_bytes(pickle.dumps(Answer(State.OK)))
+    channel.send_bytes(pickle.dumps((0, Answer(State.OK))))
     with suppress(EOFError, ConnectionError):
         while True:
             channel.send_bytes(_answer(channel.recv_bytes()))
@@ -237,9 +252,11 @@ def _leave_with_parent(descriptor: int) -> None:
 
 def _answer(request: bytes) -> bytes:
     """Run one request; only state that the function keeps in its module outlives it."""
+    stream = BytesIO(request)
+    number = pickle.load(stream)
     try:
-        function, arguments, options = pickle.loads(request)
-        return pickle.dumps(Answer(State.OK, function(*arguments, **options)))
+        function, arguments, options = pickle.load(stream)
+        return pickle.dumps((number, Answer(State.OK, function(*arguments, **options))))
     except Unsupported as problem:
         answer = Answer(State.UNSUPPORTED, None, problem.reason)
     except BackendUnavailable as problem:
@@ -249,7 +266,7 @@ def _answer(request: bytes) -> bytes:
         no_memory = isinstance(problem, MemoryError) or _NO_MEMORY.search(message)
         state = State.OUT_OF_MEMORY if no_memory else State.ERROR
         answer = Answer(state, None, f"it raised {message}")
-    return pickle.dumps(answer)
+    return pickle.dumps((number, answer))
 
 
 def _line(text: str, longest: int = 300) -> str:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..conformance.repeated import overwritten
 from ..measurement.clock import Clock
 from ..problem.cases import Case
 from .jobs import Data, Job, features
@@ -42,7 +43,7 @@ _BLOCK = 1 << 15
 _SPIN_SECONDS, _IDLE_SECONDS = 0.03, 0.015
 """Threads of a library may wait for more work this long; afterwards a process should be idle."""
 
-_BUSY = 0.5
+_BUSY = 0.3
 """Cores that a process uses while it has nothing to do, from which on it is at work."""
 
 MOST_LEAKED = 1.0
@@ -156,7 +157,8 @@ class Stream:
         self._last = number
         slot = self.slots[number]
         self._fill(slot)
-        slot.data.placed["X"] = _overwritten(slot.data, self.job.place)
+        placed = slot.data.placed
+        placed["X"] = overwritten(placed["X"], self.job.place(slot.data.host["X"]))
         self.job.data.host, self.job.data.placed = slot.data.host, slot.data.placed
         return slot.which
 
@@ -251,19 +253,6 @@ class Stream:
         return ""
 
 
-def _overwritten(data: Data, place: Callable[[Array], Any]) -> Any:
-    """The array where the backend wants it, with what the host's array now holds.
-
-    On the host it is a view, or a copy that is overwritten in place, as on a device.
-    """
-    placed, fresh = data.placed["X"], place(data.host["X"])
-    try:
-        placed[...] = fresh
-    except Exception:  # a library whose arrays cannot be written to
-        return fresh
-    return placed
-
-
 def leaked_seconds() -> float:
     """CPU time of this process after its calls have returned: of work that they left behind.
 
@@ -279,6 +268,6 @@ def leaked_seconds() -> float:
         _sleep(_IDLE_SECONDS)
         used = _cpu() - cpu
         if used < _BUSY * (_now() - start):
-            break
+            return leaked + spun if leaked else 0.0
         leaked += used
-    return leaked + spun if leaked else 0.0
+    return max(leaked, MOST_LEAKED)
