@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import cases
 from races import choice, without_time
 
 import demopool as dp
@@ -204,7 +205,11 @@ def _on_meta(module: Any, X: Any) -> None:
 # Torch warns of its own ways.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "way", [_compiled, _compiled_for_any_size, _exported, _exported_for_any_batch, _on_meta]
+    "way",
+    cases(
+        [_compiled, _compiled_for_any_size, _exported, _exported_for_any_batch, _on_meta],
+        [_compiled, _exported_for_any_batch, _on_meta],
+    ),
 )
 def test_a_graph_has_the_route_that_describe_takes(
     way: Callable[[Any, Any], None], monkeypatch: pytest.MonkeyPatch
