@@ -166,7 +166,8 @@ def ask_repeatedly(target: Target, calls: int) -> None:
     asked = repeated.questions(target.operation, target.route, target.order, target.dtype, calls)
     for number, question in enumerate(asked, 1):
         for name, array in question.arrays.items():
-            fresh = _move(ops, array, target.dtype, name)
+            # A copy: the first is overwritten by the others, and the question is asked again.
+            fresh = _move(ops, None if array is None else array.copy(), target.dtype, name)
             given[name] = repeated.overwritten(given[name], fresh) if name in given else fresh
         result = _run(target, dict(given), question.options)
         ops.synchronize()
