@@ -20,8 +20,10 @@ class Ranked:
                               rounds of it did not fit the budget
     ratio                     to the best, round by round: the middle of those that both took part
                               in, and its interval. It decides the verdict; it is not the ratio of
-                              the medians, which may be of different rounds
+                              the medians, which may be of different rounds. With ``calls`` it
+                              compares totals
     at_least_s                a call was given up after this time
+    total_s                   of as many ``calls`` as were asked for, the first included
     """
 
     backend: str
@@ -42,6 +44,7 @@ class Ranked:
     peak_device_bytes: float | None = None
     error: float | None = None
     at_least_s: float | None = None
+    total_s: float | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -72,6 +75,8 @@ class Choice:
     """The part of the seconds that libraries took to start, load and compile."""
     others_cores: float = 0.0
     """How many cores others used during the rounds."""
+    calls: int | None = None
+    """The job's, if totals decided; None if single calls did."""
 
     def __str__(self) -> str:
         return "\n".join(printing.lines(self))
@@ -87,6 +92,7 @@ class Choice:
                 "sentence": self.sentence,
             },
             "candidates": [asdict(row) for row in self.rows],
+            "calls": self.calls,
             "threads": self.threads,
             "seconds": self.seconds,
             "setup_s": self.setup_s,

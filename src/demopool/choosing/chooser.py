@@ -22,6 +22,7 @@ from ..errors import InvalidInput
 from ..machine import fingerprint, system
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
+from ..problem.parameters import validated
 from ..problem.vocabulary import TIMED_BACKENDS, Backend, State, Verdict
 from ..profiles import store
 from ..trials import samples
@@ -43,6 +44,7 @@ def choose(
     backends: Sequence[str] = (),
     budget: float = BUDGET,
     max_memory: float | None = None,
+    calls: int | None = None,
     threads: int | None = None,
     fresh: bool = False,
     save: bool = True,
@@ -56,6 +58,7 @@ def choose(
     backends     only these; a name that cannot be used here is an error
     budget       seconds for everything but the set-up of libraries
     max_memory   maximum predicted bytes of a call; never more than half of what is free
+    calls        of a job in one process: the least time of all of them, with the first call, wins
     threads      of every library; by default OMP_NUM_THREADS if set, else all usable cores
     fresh        measure again what is stored
     save         store the samples for the next time, and the answer for ``auto``
@@ -68,6 +71,8 @@ def choose(
         raise InvalidInput(f"budget must be a positive number of seconds; got {budget}.")
     if max_memory is not None and not 0 < max_memory < inf:
         raise InvalidInput(f"max_memory must be a positive number of bytes; got {max_memory}.")
+    if calls is not None:
+        calls = validated(calls=calls)
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads must be at least 1; got {threads}.")
     backends = (backends,) if isinstance(backends, str) else tuple(backends)
@@ -91,6 +96,7 @@ def choose(
             spending,
             save=_saver(path) if save else lambda sample: None,
             progress=progress,
+            job_calls=calls,
         )
         before = stored.Stored(path, race) if not fresh else None
         had, interrupted, reason = (0, 0), False, ""
@@ -109,6 +115,8 @@ def choose(
             if standing.verdict is Verdict.FASTEST and standing.close:
                 reason = "it was interrupted before new processes had confirmed it"
                 reason = race.confirm(standing)
+            if race.totals and standing.verdict is not None:
+                reason = reason or race.totals.doubt(race.rounds, standing)
         except KeyboardInterrupt:
             interrupted = True
             standing = race.standing()

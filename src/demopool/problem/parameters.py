@@ -134,6 +134,7 @@ _RULES: dict[str, Rule] = {
     "d": _integer(1, 2**31),
     "seed": _integer(0, 2**64),
     "axes": _integer(1, 0),
+    "calls": _integer(1, 2**31),
     "order": _order,
     "layout": _one_of(None, *LAYOUTS),
     "zero_rows": _one_of(*ZERO_ROWS),

@@ -107,12 +107,13 @@ def forget() -> None:
 
 
 def _found(choice: Choice) -> Decided:
+    by_call = choice.calls is None  # a total says nothing about who is fastest after the first call
     measured = tuple(
         Measured(
             row.backend,
             row.route,
             row.median_s,
-            str(row.verdict or Verdict.UNKNOWN),
+            str((by_call and row.verdict) or Verdict.UNKNOWN),
             choice.codes.get(row.backend, ""),
         )
         for row in choice.rows
@@ -121,9 +122,9 @@ def _found(choice: Choice) -> Decided:
     return Decided(
         choice.case,
         choice.threads,
-        str(choice.state),
-        choice.backend or "",
-        choice.route or "",
+        str(choice.state if by_call else Verdict.UNKNOWN),
+        (by_call and choice.backend) or "",
+        (by_call and choice.route) or "",
         measured,
         datetime.now(UTC).isoformat(timespec="seconds"),
         choice.whole and choice.backend is not None and bool(measured),
