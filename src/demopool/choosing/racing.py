@@ -128,10 +128,8 @@ class Race(Asking):
     @property
     def totals(self) -> Totals | None:
         """Decide, if the job is one of many calls."""
-        if self.job_calls is None:
-            return None
         first = {r.name: r.once["first_call_s"] for r in self.runners if "first_call_s" in r.once}
-        return Totals(self.job_calls, first)
+        return None if self.job_calls is None else Totals(self.job_calls, first)
 
     def judged(self, rounds: Sequence[Round]) -> list[Round]:
         """Rounds as the rule is to see them."""

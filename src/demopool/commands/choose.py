@@ -157,7 +157,7 @@ def choose_command(
     demopool choose                       democratic pooling of 8 VGG-16 images
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
-    demopool choose --calls 100           the least time for 100 calls, first included
+    demopool choose --calls 100           the first call counts, as one of 100
     demopool choose --descriptor all --json
     demopool choose --sweep n=49,196,784 d=64,256,1024 --png map.png
     """
