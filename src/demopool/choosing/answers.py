@@ -31,10 +31,11 @@ def answer(
     restricted: bool,
     warnings: Sequence[str],
     max_memory: float | None = None,
+    max_error: float | None = None,
 ) -> Choice:
     """What a race has shown, in the words of ``choose``.
 
-    ``restricted``: the caller has kept candidates out, by name or by ``max_memory``.
+    ``restricted``: the caller has kept candidates out, by name or by a maximum.
     """
     standing, state = race.standing, race.state
     rows = [_row(runner, race) for runner in race.runners]
@@ -61,7 +62,7 @@ def answer(
     warnings = [*warnings, *(f"{r.name}: {r.warning}." for r in fit if r.warning)]
     if race.rounds:
         warnings += disturbances(race.rounds, standing, interrupted)
-    words = Sentence(race, restricted, max_memory, interrupted)
+    words = Sentence(race, restricted, max_memory, interrupted, max_error)
     return Choice(
         race.case,
         state,
@@ -81,6 +82,7 @@ def answer(
         race.setup_s,
         rule.cores_of_others(race.rounds),
         race.totals.calls if race.totals else None,
+        max_error,
     )
 
 

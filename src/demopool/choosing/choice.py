@@ -77,6 +77,8 @@ class Choice:
     """How many cores others used during the rounds."""
     calls: int | None = None
     """The job's, if totals decided; None if single calls did."""
+    max_error: float | None = None
+    """The largest error with which a candidate could compete; None if any that conforms could."""
 
     def __str__(self) -> str:
         return "\n".join(printing.lines(self))
@@ -93,6 +95,7 @@ class Choice:
             },
             "candidates": [asdict(row) for row in self.rows],
             "calls": self.calls,
+            "max_error": self.max_error,
             "threads": self.threads,
             "seconds": self.seconds,
             "setup_s": self.setup_s,

@@ -44,6 +44,7 @@ def choose(
     backends: Sequence[str] = (),
     budget: float = BUDGET,
     max_memory: float | None = None,
+    max_error: float | None = None,
     calls: int | None = None,
     threads: int | None = None,
     fresh: bool = False,
@@ -58,6 +59,8 @@ def choose(
     backends     only these; a name that cannot be used here is an error
     budget       seconds for everything but the set-up of libraries
     max_memory   maximum predicted bytes of a call; never more than half of what is free
+    max_error    maximum error against the reference, relative to the largest entry of a descriptor
+                 before its final norm
     calls        of a job in one process: the least time of all of them, with the first call, wins
     threads      of every library; by default OMP_NUM_THREADS if set, else all usable cores
     fresh        measure again what is stored
@@ -71,6 +74,8 @@ def choose(
         raise InvalidInput(f"budget must be a positive number of seconds; got {budget}.")
     if max_memory is not None and not 0 < max_memory < inf:
         raise InvalidInput(f"max_memory must be a positive number of bytes; got {max_memory}.")
+    if max_error is not None:
+        max_error = validated(max_error=max_error)
     if calls is not None:
         calls = validated(calls=calls)
     if threads is not None and threads < 1:
@@ -84,7 +89,7 @@ def choose(
             warnings = fingerprint.noise(fingerprint.fingerprint())
         warnings = list(warnings)
         absent, candidates = _candidates(case, backends or tuple(registry.names()))
-        planned = qualifying.runners(case, candidates, max_memory)
+        planned = qualifying.runners(case, candidates, max_memory, max_error)
     with ExitStack() as stack:
         if workers is None:
             workers = stack.enter_context(Workers(threads or system.usual_threads()))
@@ -127,8 +132,9 @@ def choose(
         threads=workers.threads,
         reused=0 < had[0] == len(race.rounds) and had[1] == len(race.confirming),
         interrupted=interrupted,
-        restricted=bool(backends or max_memory),
+        restricted=bool(backends or max_memory or max_error),
         max_memory=max_memory,
+        max_error=max_error,
         warnings=warnings,
     )
     warning = store.remember(found) if save else ""

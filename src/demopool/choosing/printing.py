@@ -35,6 +35,7 @@ _LABELS = {
     State.OK: "not timed",
     State.TIMEOUT: "not timed",
     State.WRONG: "wrong",
+    State.INACCURATE: "left out",
     State.ERROR: "failed",
 }
 

@@ -165,6 +165,7 @@ class Race(Asking):
                 state, reason, once = known[runner.name]
                 runner.fail(state, reason)
                 runner.once.update(once)
+                runner.judge()
 
     def resume(self, earlier: Earlier | None) -> None:
         """Go on with an earlier race, if there is one."""

@@ -17,7 +17,7 @@ from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
-from ..profiles.eligibility import Ineligible
+from ..profiles.eligibility import Ineligible, too_inaccurate
 from ..trials import requests
 from ..trials.samples import Sample
 from .budget import Budget
@@ -57,6 +57,7 @@ class Runner:
     aside       it was timed and takes no part in the rounds: they would not fit the budget
     needs       seconds it would have taken until it could race, if it was left out
     case        its own, in a race between descriptors; it then has a process of its own too
+    max_error   the largest error with which it may compete
     """
 
     candidate: Candidate
@@ -69,6 +70,7 @@ class Runner:
     aside: bool = False
     needs: float = 0.0
     case: Case | None = None
+    max_error: float | None = None
 
     @property
     def name(self) -> str:
@@ -88,6 +90,12 @@ class Runner:
     def bound(self) -> float | None:
         """A call took at least this long; None if no such call is known."""
         return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
+
+    def judge(self) -> None:
+        """Out, if it conforms but is not as accurate as was asked for."""
+        refusal = too_inaccurate(self.once.get("error"), self.max_error)
+        if refusal and self.state is State.OK:
+            self.fail(*refusal)
 
     def fail(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason

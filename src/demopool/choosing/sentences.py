@@ -28,8 +28,9 @@ class Sentence:
         restricted: bool = False,
         max_memory: float | None = None,
         interrupted: bool = False,
+        max_error: float | None = None,
     ) -> None:
-        self.interrupted = interrupted
+        self.interrupted, self.max_error = interrupted, max_error
         self.budget, self.rounds = race.budget_s, race.rounds
         self.restricted, self.max_memory = restricted, max_memory
         self.standing, self.state = race.standing, race.state
@@ -46,6 +47,8 @@ class Sentence:
         what = f"{best.backend}, {best.route} route"
         memory = best.peak_host_bytes
         size = "" if memory is None else f", {readable(memory, 'memory')}"
+        if self.max_error is not None:
+            size += f", error {readable(best.error, 'error')}"
         rivals = [row for row in competing if row is not best and row.ratio is not None]
         if self.state is Verdict.FASTEST:
             lead = self._lead(best, rivals, others)
@@ -72,6 +75,11 @@ class Sentence:
         if self.max_memory and any(row.state is State.OUT_OF_MEMORY for row in others):
             limit = readable(self.max_memory, "memory")
             return f"Nothing is within --max-memory {limit} ({reasons})."
+        if any(row.state is State.INACCURATE for row in others):
+            limit = f"--max-error {self.max_error:g}"
+            return (
+                f"Nothing is as accurate as {limit} ({reasons}); --dtype float64 is, or a larger."
+            )
         return f"Nothing can do this here ({reasons})."
 
     def _lead(self, best: Ranked, rivals: Sequence[Ranked], others: Sequence[Ranked]) -> str:

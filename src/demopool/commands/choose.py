@@ -84,6 +84,12 @@ LINE_SECONDS = 5.0
 )
 @click.option("--max-memory", metavar="SIZE", help="Maximum memory per call: 500MB, 2GB.")
 @click.option(
+    "--max-error",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Maximum error, relative to the largest entry before the final norm: 1e-5.  "
+    "[default: what rounding allows]",
+)
+@click.option(
     "--calls",
     type=click.IntRange(1, 2**31 - 1),
     help="Calls that a process will make: the least total, with its first call, wins.  "
@@ -130,6 +136,7 @@ def choose_command(
     data: str,
     budget: float | None,
     max_memory: str | None,
+    max_error: float | None,
     calls: int | None,
     backends: str | None,
     threads: int | None,
@@ -158,6 +165,7 @@ def choose_command(
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
     demopool choose --calls 100           the first call counts, as one of 100
+    demopool choose --descriptor power --max-error 1e-5
     demopool choose --descriptor all --json
     demopool choose --sweep n=49,196,784 d=64,256,1024 --png map.png
     """
@@ -206,6 +214,7 @@ def choose_command(
                     backends=names,
                     budget=share,
                     max_memory=most,
+                    max_error=max_error,
                     calls=calls,
                     fresh=fresh,
                     save=save,

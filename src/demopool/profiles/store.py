@@ -115,6 +115,8 @@ def _found(choice: Choice) -> Decided:
             row.median_s,
             str((by_call and row.verdict) or Verdict.UNKNOWN),
             choice.codes.get(row.backend, ""),
+            row.first_call_s if row.first_call_s and row.first_call_s > 0 else None,
+            row.error,
         )
         for row in choice.rows
         if row.state is State.OK and row.median_s and file_format.is_time(row.median_s)
@@ -177,7 +179,11 @@ def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
     that takes too long on a loaded machine does not undo a measurement.
     """
     answer = old if _is_better(old, new) else new
-    times = {(m.backend, m.route): m for m in (*old.candidates, *new.candidates)}
+    times = {
+        (m.backend, m.route): m
+        for of in (old, new)
+        for m in (of.candidates if _same(of, answer) else _without_errors(of.candidates))
+    }
     again = {(m.backend, m.route) for m in new.candidates}
     without: dict[tuple[Any, ...], Untimed] = {}
     for u in old.untimed:
@@ -195,6 +201,15 @@ def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
         untimed=tuple(without.values()),
         measured_at=new.measured_at,
     )
+
+
+def _same(of: Decided, answer: Decided) -> bool:
+    return parameters(of.case) == parameters(answer.case)
+
+
+def _without_errors(measured: Iterable[Measured]) -> Iterator[Measured]:
+    """Their times hold for another gamma, tau or p."""
+    return (replace(m, error=None) for m in measured)
 
 
 def _fault(of: Untimed) -> tuple[Any, ...]:
