@@ -165,7 +165,7 @@ def _rounds(count: int, spread: float, seed: int) -> list[Round]:
 
 def test_what_other_rounds_leave_open_is_raced_anew_and_spoils_nothing() -> None:
     """Dropped after 8 rounds as twice as slow, and near in total: more rounds of both decide."""
-    first = dict.fromkeys(CALLS, 0.3)
+    first = {QUICK: 0.1, EARLY: 0.01}
     by_call = _choose(Compiling(first=first))
     assert by_call.rounds == 8
     workers = Compiling(first=first)

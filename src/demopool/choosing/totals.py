@@ -3,7 +3,7 @@
 The rule decides as ever, on totals: in every round the first call of a candidate and N - 1 times
 its call of that round take the place of its call. The first call is the one reading that there is
 of it, on a library that is imported. So a verdict must also hold if first calls were off by a
-factor of 1.25, against the lead or for it; else it is unknown.
+factor of 1.5, against the lead or for it; else it is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import median
 
 from .rule import MARGIN, TIE_LIMIT, Name, Round, Standing
 
-FIRST_CALL_OFF = 1.25
+FIRST_CALL_OFF = 1.5
 DOUBT = "first calls are measured once"
 
 

@@ -19,7 +19,6 @@ SCHEMA = 1
 _COLUMNS = (
     ("predicted", "predicted_s", "time"),
     ("measured", "measured_s", "time"),
-    ("first call", "first_call_s", "time"),
     ("memory", "needed_bytes", "memory"),
     ("error", "error", "error"),
 )
@@ -112,6 +111,8 @@ def _accuracy(text: str) -> str | float:
 
 def _reason(option: Option) -> str:
     """Why it is ruled out, or what is known beside a time."""
+    if option.state is State.INACCURATE:
+        return "inaccurate"  # the column beside it says how much
     words = {State.WRONG: "wrong: ", State.ERROR: "crashed: "}.get(option.state, "")
     if option.reason:
         return words + option.reason

@@ -322,7 +322,8 @@ def _grounds(survey: _Survey, best: Option) -> str:
         time_ = readable(best.measured_s, "time")
         if timed == 1:
             return f"measured here ({time_}), as no other was; none is predicted to be faster."
-        return f"measured here ({time_}), the lowest of {timed}; none is predicted to be faster."
+        among = timed if survey.accuracy == "fast" else "those as accurate"
+        return f"measured here ({time_}), the lowest of {among}; none is predicted to be faster."
     if best.at_least_s is not None:
         given_up = readable(best.at_least_s, "time")
         return f"{predicted}, though a call was once given up after {given_up}."
