@@ -14,7 +14,7 @@ from fake_workers import FakeWorkers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demopool.choosing import chooser, printing, racing, rule
+from demopool.choosing import chooser, printing, racing, rule, sessions
 from demopool.choosing.rule import Round
 from demopool.choosing.totals import DOUBT, Totals, pays_after
 from demopool.commands import choose as command
@@ -200,8 +200,10 @@ def test_a_race_for_many_calls_goes_on_where_it_was_interrupted() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_makes_no_false_winner_and_hides_no_clear_one(seed: int) -> None:
-    first = {QUICK: 2.0, EARLY: 0.01}
+    """Of calls 5 %, of first calls 10 %."""
     rounds = _rounds(60, 0.05, seed)
+    noise = np.exp(0.1 * np.random.default_rng(1000 + seed).standard_normal(len(FIRST)))
+    first = {n: t * f for (n, t), f in zip(FIRST.items(), noise, strict=True)}
 
     def verdict(calls: int) -> tuple[Any, Any]:
         totals = Totals(calls, first)
@@ -268,6 +270,22 @@ def test_numbers_of_calls_that_make_no_sense(calls: str) -> None:
 def test_numbers_of_calls_that_make_no_sense_in_python(calls: Any) -> None:
     with pytest.raises(InvalidInput, match="calls must be an integer >= 1"):
         _choose(calls=calls)
+
+
+def test_a_report_tells_of_calls(tmp_path: Path) -> None:
+    """A race for totals says what it can about calls, and nothing once there is a race for them."""
+
+    def reported() -> Any:
+        (file,) = (tmp_path / "samples").glob("*.jsonl")
+        (found,) = sessions.rebuilt(samples.read(file))
+        return found.choice
+
+    first = {QUICK: 0.1, EARLY: 0.01}
+    _choose(Compiling(first=first, calls={QUICK: 0.002, EARLY: 0.0022}), calls=2)
+    assert (reported().state, reported().calls) == (Verdict.UNKNOWN, None)
+    by_call = _choose(Compiling(first=first))
+    _choose(Compiling(first=first), calls=100)
+    assert reported().sentence == by_call.sentence
 
 
 def test_samples_name_the_job(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     # First all that were eligible; if some of them never raced, only those that did.
     for field in (race.fit, race.racing):
         if not race.rounds:
-            race.resume(before.earlier(field))
+            race.resume(before.earlier(field, goes_on=False))
     return race if race.rounds else None
 
 

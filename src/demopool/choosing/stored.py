@@ -72,7 +72,7 @@ class Stored:
             found[name_of(s)] = Known(state, reason, once)
         return found
 
-    def earlier(self, field: Sequence[Runner]) -> Earlier | None:
+    def earlier(self, field: Sequence[Runner], *, goes_on: bool = True) -> Earlier | None:
         """The latest race of this field, with who was far behind it or set aside.
 
         A candidate of the field that was never seen in it would be new to its rounds: the race
@@ -95,9 +95,8 @@ class Stored:
                 continue
             rounds = self._consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
             standing = rule.standing_of(race.judged(rounds), calls=calls[0], bounded=True)
-            if job_calls(of_session) != race.job_calls and (
-                standing.verdict is None or standing.close
-            ):
+            is_open = standing.verdict is None or standing.close
+            if goes_on and is_open and job_calls(of_session) != race.job_calls:
                 continue
             slow = {
                 name: bound

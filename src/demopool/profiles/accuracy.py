@@ -3,13 +3,13 @@
 Relative to the largest entry of the descriptor before its final norm, for features like those of
 networks. The growth is that of the tolerances (``conformance/tolerance.py``); the constants are
 what was seen on VGG-16 features and rectified noise, rounded up, where the tolerances must hold for
-any features. With u the rounding unit of the work, q = 1.4 u (sqrt(n) + sqrt(d)), log2 k more for
-sketches, and it is
+any features. With u the rounding unit of the work and q = 1.4 u (sqrt(n) + sqrt(d)), with log2 k
+in the sum for sketches, it is:
 
-    sums, weights                  q
-    powers by svd                  2p q, for p < 1/2 times 100^(1 - 2p), never below q / 2
-    powers by eigh, gram           q^p + q, but at most 2 %, which these routes promise
-    powers by products only        2 q^p
+sums, weights   q
+svd             2p q for a power, for p < 1/2 times 100^(1 - 2p), never below q / 2
+eigh, gram      q^p + q for a power, but at most 2 %, which these routes promise
+others          2 q^p for a power by products only
 
 An expectation is no bound: where an image has next to no rank, every route in float32 can be off by
 some 1e-5. What ``demopool choose`` measured here on the same case counts if it is larger: its
