@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import races
+import stored_races
 from click.testing import CliRunner
 from fake_workers import FakeWorkers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demopool import reference
-from demopool.choosing import chooser, printing, racing, rule
+from demopool.choosing import chooser, printing, racing, rule, stored
 from demopool.commands import choose as command
 from demopool.commands.explain import explain_command
 from demopool.common import places
@@ -347,6 +349,18 @@ def test_stored_measurements_answer_for_any_limit(quick: None) -> None:
     assert found.route == "gram"
     assert "run_judgement" not in {asked[0] for asked in workers.asked}
     assert _choose().route == "eigh"
+
+
+def test_rounds_that_are_made_again_replace_those_from_before(tmp_path: Path) -> None:
+    """A limit brings another field into a race that goes on: no round is of two moments."""
+    rows = list(stored_races.race(POWER, TIMES, session="s", rounds=3))
+    fast = [s for s in rows if s.route == "eigh" and s.round >= 2]
+    others = [s for s in rows if s.route != "eigh"]
+    again = [replace(others[0], measure="call_s"), *(s for s in others if s.round == 2)]
+    before = [s for s in rows if s.round < 2 or s.route != "svd"]
+    assert fast[0] in before
+    made = [sorted(r.lowest) for r in stored.rounds_of([*before, *again])]
+    assert made == [sorted(TIMES), sorted(set(TIMES) - {"numpy:cpu/eigh"})]
 
 
 def test_auto_learns_no_recommendation_from_a_limit(quick: None) -> None:

@@ -272,6 +272,26 @@ def test_numbers_of_calls_that_make_no_sense_in_python(calls: Any) -> None:
         _choose(calls=calls)
 
 
+def test_what_a_process_had_compiled_before_is_part_of_a_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Routes of a backend share a process, and code: the second is not charged less for it."""
+    names = ("numba:cpu/dense", "numba:cpu/matrix-free")
+    field = [Candidate.parse(name) for name in names]
+    monkeypatch.setattr(chooser, "_candidates", lambda *_: ([], field))
+    loading = iter((2.0, 0.1))
+
+    class Loading(FakeWorkers):
+        def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
+            if function is requests.run_loading:
+                seconds = next(loading, 0.0)
+                return Answer(State.OK, seconds), seconds
+            return super().play(function, name, case, options)
+
+    found = _choose(Loading(dict.fromkeys(names, 0.002)))
+    assert sorted(row.first_call_s for row in found.rows) == pytest.approx([2.002, 2.102])
+
+
 def test_a_report_tells_of_calls(tmp_path: Path) -> None:
     """A race for totals says what it can about calls, and nothing once there is a race for them."""
 

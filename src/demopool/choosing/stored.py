@@ -172,9 +172,17 @@ def rounds_of(
     phase: Phase = Phase.ROUND,
     name: Callable[[Sample], str] = name_of,
 ) -> list[Round]:
-    """Of a session, in order."""
+    """Of a session, in order.
+
+    A race that goes on warms up first. Rounds that it then makes again, because other candidates
+    take part, replace those from before: one round is of one moment.
+    """
     measured: dict[int, dict[str, dict[str, float]]] = {}
+    warmed_up = False
     for s in of_session:
+        if warmed_up and s.phase is phase:
+            measured = {number: found for number, found in measured.items() if number < s.round}
+        warmed_up = s.measure == "call_s" or (warmed_up and s.phase is not phase)
         if (
             s.phase is phase
             and s.measure in _OF_A_ROUND
