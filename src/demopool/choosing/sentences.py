@@ -33,7 +33,7 @@ class Sentence:
         self.interrupted, self.max_error = interrupted, max_error
         self.budget, self.rounds = race.budget_s, race.rounds
         self.restricted, self.max_memory = restricted, max_memory
-        self.standing, self.state = race.standing, race.state
+        self.standing, self.state, self.dtype = race.standing, race.state, race.case.dtype
         self.reason, self.undecided = race.reason, race.undecided
         self.calls = race.totals.calls if race.totals else None
         cores = rule.cores_of_others(race.rounds)
@@ -76,10 +76,9 @@ class Sentence:
             limit = readable(self.max_memory, "memory")
             return f"Nothing is within --max-memory {limit} ({reasons})."
         if any(row.state is State.INACCURATE for row in others):
+            more = "a larger limit" if self.dtype == "float64" else "--dtype float64"
             limit = f"--max-error {self.max_error:g}"
-            return (
-                f"Nothing is as accurate as {limit} ({reasons}); --dtype float64 is, or a larger."
-            )
+            return f"Nothing is as accurate as {limit} ({reasons}); {more} would help."
         return f"Nothing can do this here ({reasons})."
 
     def _lead(self, best: Ranked, rivals: Sequence[Ranked], others: Sequence[Ranked]) -> str:
