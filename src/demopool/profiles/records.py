@@ -100,13 +100,12 @@ class Profile:
 
     def error(self, case: Case, candidate: Candidate) -> float | None:
         """The largest that was measured on this case, with the same gamma, tau and p."""
-        alike = (d for d in self.decided if identity(d.case) == identity(case))
         found = (
             m.error
-            for d in alike
-            if parameters(d.case) == parameters(case)
-            for m in d.candidates
-            if (m.backend, m.route) == tuple(candidate) and m.error is not None
+            for d, m in self._times(case, candidate)
+            if m.error is not None
+            and all(_equal(d.case, case, name) for name in sizes(case))
+            and parameters(d.case) == parameters(case)
         )
         return max(found, default=None)
 
