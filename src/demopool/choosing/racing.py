@@ -26,6 +26,7 @@ from . import rule
 from .budget import Budget
 from .rule import Round, Standing
 from .runners import Asking, ProgressCallback, Runner, Workers
+from .totals import Totals
 
 PAUSE = 0.006
 """Seconds between two blocks, in which threads of the last one fall asleep."""
@@ -64,8 +65,9 @@ class Earlier:
 class Result:
     """What a race has shown, when it is over: a copy, which nothing changes any more.
 
-    reason      why a close winner was not confirmed
+    reason      why the verdict of the rounds does not hold
     undecided   who could be the best for all that is known
+    judged      the rounds as the rule saw them: of a job of many calls, its totals
     """
 
     case: Case
@@ -79,6 +81,8 @@ class Result:
     budget_s: float
     spent_s: float
     setup_s: float
+    judged: tuple[Round, ...]
+    totals: Totals | None
 
     @property
     def state(self) -> Verdict:
@@ -100,9 +104,11 @@ class Race(Asking):
         *,
         save: Callable[[Sample], None] = lambda sample: None,
         progress: ProgressCallback = lambda seconds, what: None,
+        job_calls: int | None = None,
     ) -> None:
         super().__init__(case, workers, budget, save=save, progress=progress)
         self.runners = list(runners)
+        self.job_calls = job_calls
         self.rounds: list[Round] = []
         self.confirming: list[Round] = []
         self.calls = 1
@@ -119,6 +125,16 @@ class Race(Asking):
         """Candidates that take part in the rounds."""
         return [runner for runner in self.runners if runner.is_right and not runner.aside]
 
+    @property
+    def totals(self) -> Totals | None:
+        """Decide, if the job is one of many calls."""
+        first = {r.name: r.once["first_call_s"] for r in self.runners if "first_call_s" in r.once}
+        return None if self.job_calls is None else Totals(self.job_calls, first)
+
+    def judged(self, rounds: Sequence[Round]) -> list[Round]:
+        """Rounds as the rule is to see them."""
+        return self.totals.rounds(rounds) if self.totals else list(rounds)
+
     def open(self, standing: Standing) -> list[Runner]:
         """Candidates that could still be the best: neither in the rounds nor shown to be slower."""
         timed = self.rounds[0].lowest if self.rounds else {}
@@ -127,7 +143,7 @@ class Race(Asking):
             for r in self.runners
             if r.state in (State.OK, State.TIMEOUT) and (r.name not in timed or r not in self.fit)
         ]
-        lead, rounds = standing.lead, self.rounds
+        lead, rounds = standing.lead, self.judged(self.rounds)
         return [
             r for r in undecided if r.bound is None or not self.is_far(r, r.bound, lead, rounds)
         ]
@@ -149,6 +165,7 @@ class Race(Asking):
                 state, reason, once = known[runner.name]
                 runner.fail(state, reason)
                 runner.once.update(once)
+                runner.judge()
 
     def resume(self, earlier: Earlier | None) -> None:
         """Go on with an earlier race, if there is one."""
@@ -165,7 +182,7 @@ class Race(Asking):
         self.rounds, self.confirming = list(earlier.rounds), list(earlier.confirming)
 
     def result(self, standing: Standing, reason: str = "") -> Result:
-        """As it stands now; ``reason`` is why a close winner was not confirmed."""
+        """As it stands now; ``reason`` is why a verdict does not hold."""
         copies = {
             runner.name: replace(runner, identity={**runner.identity}, once={**runner.once})
             for runner in self.runners
@@ -182,6 +199,8 @@ class Race(Asking):
             self.budget.seconds,
             self.budget.spent,
             self.budget.setup,
+            tuple(self.judged(self.rounds)),
+            self.totals,
         )
 
     @property
@@ -191,7 +210,7 @@ class Race(Asking):
     def standing(self, at_most: int = 0) -> Standing:
         """``at_most``: rounds that there could have been, if they were put in."""
         return rule.standing_of(
-            self.rounds,
+            self.judged(self.rounds),
             calls=self.calls,
             at_most=max(self._at_most, at_most),
             bounded=self._bounded,
@@ -222,9 +241,11 @@ class Race(Asking):
                     break
                 else:
                     # A candidate failed: without it the rounds are those of a smaller field.
-                    smaller = [without(r, self.racing) for r in self.rounds]
                     names = [runner.name for runner in self.racing]
-                    self.rounds = rule.consistent(smaller, names, self.calls, bounded=self._bounded)
+                    smaller = [r.only(names) for r in self.rounds]
+                    judged, bounded = self.judged(smaller), self._bounded
+                    kept = rule.consistent(judged, names, self.calls, bounded=bounded)
+                    self.rounds = smaller[: len(kept)]
                 standing = self.standing()
         except OutOfTime:
             standing = self.standing()
@@ -260,7 +281,7 @@ class Race(Asking):
                 self.confirming.append(made)
         except OutOfTime:
             return late
-        return rule.confirms(self.confirming, standing.lead, standing.close)
+        return rule.confirms(self.judged(self.confirming), standing.lead, standing.close)
 
     def _warm_up(self) -> dict[str, float]:
         """One call each: fixes the calls of a block, the same for all, and who is far behind."""
@@ -281,6 +302,8 @@ class Race(Asking):
             for runner in self.racing:
                 self.keep(runner, "calls", self.calls)
                 self.keep(runner, "budget_s", self.budget.seconds)
+                if self.job_calls is not None:
+                    self.keep(runner, "job_calls", self.job_calls)
             taken = {r.name: times[r.name] for r in self.racing if r.name in times}
             # Long calls make a round of one turn each, and this was one.
             if self.calls == 1 and sum(taken.values()) > rule.ROUND_SECONDS > 0:
@@ -375,12 +398,3 @@ class Race(Asking):
                 raise OutOfTime
             self.keep(runner, "at_least_s", hangs / (calls + discard))
         return answer
-
-
-def without(found: Round, fit: Sequence[Runner]) -> Round:
-    names = {runner.name for runner in fit}
-    return Round(
-        {name: t for name, t in found.lowest.items() if name in names},
-        {name: t for name, t in found.mean.items() if name in names},
-        found.others,
-    )

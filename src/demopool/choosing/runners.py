@@ -17,7 +17,7 @@ from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
-from ..profiles.eligibility import Ineligible
+from ..profiles.eligibility import Ineligible, too_inaccurate
 from ..trials import requests
 from ..trials.measures import MEASURES
 from ..trials.samples import Sample
@@ -58,6 +58,7 @@ class Runner:
     needs       seconds it would have taken until it could race, if it was left out
     untried     it failed without having run: its state shows nothing of it
     case        its own, in a race between descriptors; it then has a process of its own too
+    max_error   the largest error with which it may compete
     """
 
     candidate: Candidate
@@ -71,6 +72,7 @@ class Runner:
     needs: float = 0.0
     untried: bool = False
     case: Case | None = None
+    max_error: float | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +92,12 @@ class Runner:
     def bound(self) -> float | None:
         """A call took at least this long; None if no such call is known."""
         return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
+
+    def judge(self) -> None:
+        """Out, if it conforms but is not as accurate as was asked for."""
+        refusal = too_inaccurate(self.once.get("error"), self.max_error)
+        if refusal and self.state is State.OK:
+            self.fail(*refusal)
 
     def fail(self, state: State, reason: str, *, untried: bool = False) -> None:
         self.state, self.reason, self.untried = state, reason, untried
