@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demopool import reference
-from demopool.choosing import chooser, printing, racing, rule, stored
+from demopool.choosing import chooser, earlier_samples, printing, racing, rule
 from demopool.commands import choose as command
 from demopool.commands.explain import explain_command
 from demopool.common import places
@@ -359,7 +359,7 @@ def test_rounds_that_are_made_again_replace_those_from_before(tmp_path: Path) ->
     again = [replace(others[0], measure="call_s"), *(s for s in others if s.round == 2)]
     before = [s for s in rows if s.round < 2 or s.route != "svd"]
     assert fast[0] in before
-    made = [sorted(r.lowest) for r in stored.rounds_of([*before, *again])]
+    made = [sorted(r.lowest) for r in earlier_samples.rounds_of([*before, *again])]
     assert made == [sorted(TIMES), sorted(set(TIMES) - {"numpy:cpu/eigh"})]
 
 

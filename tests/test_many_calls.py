@@ -223,7 +223,7 @@ def test_auto_learns_times_but_no_recommendation() -> None:
     assert _choose(calls=1).backend == "numpy:cpu"
     (record,) = store.here().decided
     assert (record.backend, record.whole, record.state) == ("", False, Verdict.UNKNOWN)
-    assert {f"{m.backend}/{m.route}": m.seconds for m in record.candidates} == CALLS
+    assert {str(Candidate(m.backend, m.route)): m.seconds for m in record.candidates} == CALLS
     assert auto.explain((2, 30, 8)).because == "model"
     _choose()
     _choose(calls=1)

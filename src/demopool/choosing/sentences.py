@@ -114,7 +114,7 @@ class Sentence:
         if not until or max(until.values()) < 2:
             return ""
         other = max(until, key=lambda row: (until[row], -(row.first_call_s or 0.0)))
-        use = f"use {other.backend}, {other.route} route"
+        use = f"use {other.candidate}"
         if until[other] == inf:
             seconds = [readable(row.first_call_s, "time") for row in (other, best)]
             return f" For few calls {use}: its first takes {seconds[0]}, not {seconds[1]}."
