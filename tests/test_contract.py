@@ -91,6 +91,7 @@ def test_signatures_are_those_of_the_interface() -> None:
         "route": "auto",
         "check": True,
         "dtype": None,
+        "accuracy": "fast",
     }
     assert list(signature(dp.hashes).parameters) == ["d", "k", "seed"]
 

@@ -20,9 +20,11 @@ class Ranked:
                               rounds of it did not fit the budget
     ratio                     to the best, round by round: the middle of those that both took part
                               in, and its interval. It decides the verdict; it is not the ratio of
-                              the medians, which may be of different rounds
+                              the medians, which may be of different rounds. With ``calls`` it
+                              compares totals
     at_least_s                a call was given up after this time
     untried                   it never ran: left out by plan or prediction, or no process started
+    total_s                   of as many ``calls`` as were asked for, the first included
     """
 
     backend: str
@@ -44,6 +46,7 @@ class Ranked:
     error: float | None = None
     at_least_s: float | None = None
     untried: bool = False
+    total_s: float | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -63,6 +66,8 @@ class Choice:
     whole            all candidates could compete: nothing was left out, nothing interrupted
     codes            what identifies the code of each backend
     others_cores     how many cores others used during the rounds
+    calls            the job's, if totals decided; None if single calls did
+    max_error        the largest error with which a candidate could compete, if one was given
     """
 
     case: Case
@@ -82,6 +87,8 @@ class Choice:
     codes: dict[str, str] = field(default_factory=dict)
     setup_s: float = 0.0
     others_cores: float = 0.0
+    calls: int | None = None
+    max_error: float | None = None
 
     @property
     def candidate(self) -> Candidate | None:
@@ -107,6 +114,8 @@ class Choice:
                 {name: value for name, value in asdict(row).items() if name != "untried"}
                 for row in self.rows
             ],
+            "calls": self.calls,
+            "max_error": self.max_error,
             "threads": self.threads,
             "seconds": self.seconds,
             "setup_s": self.setup_s,

@@ -21,6 +21,10 @@ SOON = 0.05
 """Minimum seconds of any request."""
 
 
+class OutOfTime(Exception):
+    """The budget ended in the middle of something."""
+
+
 class Budget:
     """Seconds that may be spent, and that were; ``now`` is a clock."""
 

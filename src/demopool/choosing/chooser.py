@@ -27,6 +27,7 @@ from ..errors import InvalidInput
 from ..machine import fingerprint, system
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
+from ..problem.parameters import validated
 from ..problem.vocabulary import TIMED_BACKENDS, Backend, State, Verdict
 from ..profiles import store
 from ..trials import samples
@@ -67,6 +68,8 @@ def choose(
     backends: Sequence[str] = (),
     budget: float = BUDGET,
     max_memory: float | None = None,
+    max_error: float | None = None,
+    calls: int | None = None,
     threads: int | None = None,
     fresh: bool = False,
     save: bool = True,
@@ -80,6 +83,9 @@ def choose(
     backends     only these; a name that cannot be used here is an error
     budget       seconds for everything but the set-up of libraries
     max_memory   maximum predicted bytes of a call; never more than half of what is free
+    max_error    maximum error against the reference, relative to the largest entry of a descriptor
+                 before its final norm
+    calls        of a job in one process: the least time of all of them, with the first call, wins
     threads      of every library; by default OMP_NUM_THREADS if set, else all usable cores
     fresh        measure again what is stored
     save         store the samples for the next time, and the answer for ``auto``
@@ -92,6 +98,10 @@ def choose(
         raise InvalidInput(f"budget must be a positive number of seconds; got {budget}.")
     if max_memory is not None and not 0 < max_memory < inf:
         raise InvalidInput(f"max_memory must be a positive number of bytes; got {max_memory}.")
+    if max_error is not None:
+        max_error = validated(max_error=max_error)
+    if calls is not None:
+        calls = validated(calls=calls)
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads must be at least 1; got {threads}.")
     backends = (backends,) if isinstance(backends, str) else tuple(backends)
@@ -103,7 +113,7 @@ def choose(
             warnings = fingerprint.warnings(fingerprint.fingerprint())
         warnings = list(warnings)
         absent, candidates = _candidates(case, backends or tuple(registry.names()))
-        planned = qualifying.runners(case, candidates, max_memory)
+        planned = qualifying.runners(case, candidates, max_memory, max_error)
     with ExitStack() as stack:
         if workers is None:
             workers = stack.enter_context(Workers(threads or system.usual_threads()))
@@ -115,6 +125,7 @@ def choose(
             spending,
             save=_saver(path) if save else lambda sample: None,
             progress=progress,
+            job_calls=calls,
         )
         before = earlier_samples.EarlierSamples(path, race) if not fresh else None
         had, interrupted, reason = (0, 0), False, ""
@@ -133,6 +144,8 @@ def choose(
             if standing.verdict is Verdict.FASTEST and standing.close:
                 reason = "it was interrupted before new processes had confirmed it"
                 reason = race.confirm(standing)
+            if race.totals and standing.verdict is not None:
+                reason = reason or race.totals.doubt(race.rounds, standing)
         except KeyboardInterrupt:
             interrupted = True
             standing = race.standing()
@@ -146,8 +159,9 @@ def choose(
         threads=workers.threads,
         reused=0 < had[0] == len(race.rounds) and had[1] == len(race.confirming),
         interrupted=interrupted,
-        restricted=bool(backends or max_memory),
+        restricted=bool(backends or max_memory or max_error),
         max_memory=max_memory,
+        max_error=max_error,
         warnings=warnings,
     )
     warning = store.remember(found) if save else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from ..problem.vocabulary import State
 from ..trials import samples
 from ..trials.samples import Phase, Sample
 from . import rule
-from .racing import Earlier, Known, Race, without
+from .racing import Earlier, Known, Race
 from .rule import Round, Standing
 from .runners import Runner
 
 # Only together with the rounds of the same race: what was seen at another time, under another load,
 # says nothing about who was fastest then.
-_OF_A_RACE = ("at_least_s", "call_s", "calls", "needs_s", "budget_s")
+_OF_A_RACE = ("at_least_s", "call_s", "calls", "needs_s", "budget_s", "job_calls")
 _OF_A_ROUND = ("lowest_s", "mean_s", "others_cores")
 SHORTEST, LONGEST = 1e-9, 1e8
 
@@ -72,11 +72,12 @@ class EarlierSamples:
             found[name_of(s)] = Known(state, reason, once)
         return found
 
-    def earlier(self, field: Sequence[Runner]) -> Earlier | None:
+    def earlier(self, field: Sequence[Runner], *, goes_on: bool = True) -> Earlier | None:
         """The latest race of this field, with who was far behind it or set aside.
 
         A candidate of the field that was never seen in it would be new to its rounds: the race
-        begins anew. So it does if a longer budget could decide what these rounds leave open.
+        begins anew. So it does if a longer budget could decide what these rounds leave open, and if
+        they leave open a job of another number of calls: other candidates were dropped.
         """
         race = self._race
         runners = {runner.name: runner for runner in race.fit}
@@ -85,18 +86,24 @@ class EarlierSamples:
             of_session = [s for s in self._fitting if s.session == session]
             calls = [int(s.value) for s in of_session if s.measure == "calls" and s.value]
             # A candidate that failed in the middle is not in the rounds of the others.
-            rounds = [without(r, race.fit) for r in rounds_of(of_session)]
+            rounds = [r.only(runners) for r in rounds_of(of_session)]
             if not calls or not rounds or not rounds[0].lowest:
                 continue
             bounds = _bounds(of_session, rounds)
-            rounds = rule.consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
-            standing = rule.standing_of(rounds, calls=calls[0], bounded=True)
+            totals = race.totals
+            if totals and not rounds[0].lowest.keys() <= totals.first.keys():
+                continue
+            rounds = self._consistent(rounds, rounds[0].lowest.keys(), calls[0], bounded=True)
+            standing = rule.standing_of(race.judged(rounds), calls=calls[0], bounded=True)
+            is_open = standing.verdict is None or standing.close
+            if goes_on and is_open and job_calls(of_session) != race.job_calls:
+                continue
             slow = {
                 name: bound
                 for name, bound in bounds.items()
                 if name in runners
                 and (
-                    race.is_far(runners[name], bound[1], standing.lead, rounds)
+                    race.is_far(runners[name], bound[1], standing.lead, race.judged(rounds))
                     or (
                         bound[0] == "call_s"
                         and not self._should_return(of_session, bound[1], standing, rounds)
@@ -104,11 +111,17 @@ class EarlierSamples:
                 )
             }
             names = [runner.name for runner in field if runner.name not in slow]
-            rounds = rule.consistent(rounds, names, calls[0], bounded=bool(slow))
+            rounds = self._consistent(rounds, names, calls[0], bounded=bool(slow))
             if rounds:
                 again = rounds_of(of_session, Phase.CONFIRMING)
                 return Earlier(session, calls[0], rounds, again, slow)
         return None
+
+    def _consistent(
+        self, rounds: list[Round], names: Collection[str], calls: int, *, bounded: bool
+    ) -> list[Round]:
+        kept = rule.consistent(self._race.judged(rounds), names, calls, bounded=bounded)
+        return rounds[: len(kept)]
 
     def _should_return(
         self,
@@ -125,6 +138,11 @@ class EarlierSamples:
         calls = max(s.value or 1.0 for s in of_session if s.measure == "calls")
         needed = rule.LEAST_ROUNDS * calls * (seconds + sum(rounds[0].lowest.values()))
         return standing.verdict is not None or needed <= budget
+
+
+def job_calls(of_session: Iterable[Sample]) -> int | None:
+    """What a race was for; None if it was for calls alone."""
+    return next((int(s.value) for s in of_session if s.measure == "job_calls" and s.value), None)
 
 
 def name_of(sample: Sample) -> str:
@@ -154,9 +172,17 @@ def rounds_of(
     phase: Phase = Phase.ROUND,
     name: Callable[[Sample], str] = name_of,
 ) -> list[Round]:
-    """Of a session, in order."""
+    """Of a session, in order.
+
+    A race that goes on warms up first. Rounds that it then makes again, because other candidates
+    take part, replace those from before: one round is of one moment.
+    """
     measured: dict[int, dict[str, dict[str, float]]] = {}
+    warmed_up = False
     for s in of_session:
+        if warmed_up and s.phase is phase:
+            measured = {number: found for number, found in measured.items() if number < s.round}
+        warmed_up = s.measure == "call_s" or (warmed_up and s.phase is not phase)
         if (
             s.phase is phase
             and s.measure in _OF_A_ROUND

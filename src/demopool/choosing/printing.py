@@ -23,6 +23,7 @@ _GAP = "  "
 _COLUMNS = {
     "candidate": 0,
     "median": 2,
+    "total": 1,
     "x best": 1,
     "95 %": 3,
     "rounds": 7,
@@ -34,6 +35,7 @@ _LABELS = {
     State.OK: "not timed",
     State.TIMEOUT: "not timed",
     State.WRONG: "wrong",
+    State.INACCURATE: "left out",
     State.ERROR: "failed",
 }
 
@@ -41,6 +43,11 @@ LEGEND = (
     "x best: its time over that of the best in the same round, the middle of the",
     "rounds both ran, and the 95 % interval of that; the verdict rests on it. The",
     "medians are of each one's own rounds, under whatever load there was then.",
+)
+LEGEND_OF_TOTALS = (
+    "total: the first call of a process, which compiles, and all others at the",
+    "median. x best: its total over that of the best, by calls of the same round,",
+    "and the 95 % interval of that; the verdict rests on it.",
 )
 
 
@@ -50,7 +57,8 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
     sizes = f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}"
     if case.descriptor.is_sketched:
         sizes += f", k={case.k}"
-    yield f"{case.descriptor} of {sizes}, data on the {case.data}"
+    job = "" if choice.calls is None else f", {_count(choice.calls, 'call')} in one process"
+    yield f"{case.descriptor} of {sizes}, data on the {case.data}{job}"
     yield choice.sentence
     timed = [r for r in choice.rows if r.median_s is not None or r.at_least_s is not None]
     if timed:
@@ -58,7 +66,7 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
         yield from table(timed, width, sizes_of_devices=_has_devices(timed))
         yield ""
     if any(row.ratio is not None and row.ratio != 1 for row in timed):
-        yield from LEGEND
+        yield from LEGEND if choice.calls is None else LEGEND_OF_TOTALS
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in choice.rows:
         if row.median_s is None:
@@ -139,6 +147,7 @@ def _cells(row: Ranked, best: float | None) -> dict[str, str]:
     return {
         "candidate": str(row.candidate),
         "median": median,
+        "total": readable(row.total_s, "time"),
         "x best": ratio,
         "95 %": interval,
         "rounds": str(row.rounds),

@@ -37,7 +37,10 @@ _CHECKED = ("first_call_s", "error")
 
 
 def runners(
-    case: Case, candidates: Sequence[Candidate], memory_bytes: float | None
+    case: Case,
+    candidates: Sequence[Candidate],
+    memory_bytes: float | None,
+    max_error: float | None = None,
 ) -> list[Runner]:
     """With what is known without starting a process, the fastest by prediction first."""
     subject = Subject("descriptor", case.descriptor)
@@ -46,6 +49,7 @@ def runners(
     for candidate in candidates:
         prices = estimates.prices(candidate.backend, case.dtype)
         runner = Runner(candidate, predicted_seconds(subject, candidate, case, prices))
+        runner.max_error = max_error
         runner.identity = {"fingerprint": machine, "code": code_key(candidate.backend)}
         limits = limits_here(candidate.backend)
         if memory_bytes is not None:
@@ -134,8 +138,12 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
         return
     if first.value > 0:  # else the clock went backwards
         race.keep(runner, "call_s", first.value)
-    # What loading it took belongs to the first call that a process makes.
-    race.keep(runner, "first_call_s", first.value + runner.once.get("loading_s", 0.0))
+    # What loading it took belongs to the first call that a process makes. So may what was loaded
+    # and compiled before, in the same process, for another route of its backend.
+    others = [r for r in race.runners if r.process == runner.process and r is not runner]
+    shared = max((r.once.get("loading_s", 0.0) for r in others), default=0.0)
+    loading = runner.once.get("loading_s", 0.0) + shared
+    race.keep(runner, "first_call_s", first.value + loading)
     race.progress(f"checking {runner.name}")
     before = race.budget.spent
     on = twin(runner.case or race.case, _effort(race))
@@ -146,6 +154,7 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     checks.append(race.budget.spent - before)
     if judgement.is_right:
         race.keep(runner, "error", judgement.error)
+        runner.judge()
         return
     runner.fail(
         State.WRONG,

@@ -17,32 +17,20 @@ import numpy as np
 
 from ..common.units import readable
 from ..measurement.others import Others
-from ..measurement.worker import Answer
 from ..problem.cases import Case
 from ..problem.vocabulary import State, Verdict
-from ..trials import requests
 from ..trials.samples import Phase, Sample
 from . import rule
-from .budget import Budget
+from .budget import Budget, OutOfTime
 from .rule import Round, Standing
 from .runners import Asking, ProgressCallback, Runner, Workers
+from .totals import Totals
 
 PAUSE = 0.006
 """Seconds between two blocks, in which threads of the last one fall asleep."""
 
 COLD_CALL = 0.02
 """Calls shorter than this are run once, uncounted, at the start of a block."""
-
-HANGS, HANGS_SECONDS = 10.0, 5.0
-"""A turn that exceeds this multiple of its usual time plus these seconds is given up."""
-
-
-WATCHED = 0.05
-"""Of the turns after the first: those after which the process is watched for a moment."""
-
-
-class OutOfTime(Exception):
-    """The budget ended in the middle of something."""
 
 
 class Known(NamedTuple):
@@ -68,8 +56,9 @@ class Earlier:
 class Result:
     """What a race has shown, when it is over: a copy, which nothing changes any more.
 
-    reason      why a close winner was not confirmed
+    reason      why the verdict of the rounds does not hold
     undecided   who could be the best for all that is known
+    judged      the rounds as the rule saw them: of a job of many calls, its totals
     """
 
     case: Case
@@ -83,6 +72,8 @@ class Result:
     budget_s: float
     spent_s: float
     setup_s: float
+    judged: tuple[Round, ...]
+    totals: Totals | None
 
     @property
     def state(self) -> Verdict:
@@ -104,9 +95,11 @@ class Race(Asking):
         *,
         save: Callable[[Sample], None] = lambda sample: None,
         progress: ProgressCallback = lambda seconds, what: None,
+        job_calls: int | None = None,
     ) -> None:
         super().__init__(case, workers, budget, save=save, progress=progress)
         self.runners = list(runners)
+        self.job_calls = job_calls
         self.rounds: list[Round] = []
         self.confirming: list[Round] = []
         self.calls = 1
@@ -123,6 +116,16 @@ class Race(Asking):
         """Candidates that take part in the rounds."""
         return [runner for runner in self.runners if runner.is_right and not runner.aside]
 
+    @property
+    def totals(self) -> Totals | None:
+        """Decide, if the job is one of many calls."""
+        first = {r.name: r.once["first_call_s"] for r in self.runners if "first_call_s" in r.once}
+        return None if self.job_calls is None else Totals(self.job_calls, first)
+
+    def judged(self, rounds: Sequence[Round]) -> list[Round]:
+        """Rounds as the rule is to see them."""
+        return self.totals.rounds(rounds) if self.totals else list(rounds)
+
     def open(self, standing: Standing) -> list[Runner]:
         """Candidates that could still be the best: neither in the rounds nor shown to be slower."""
         timed = self.rounds[0].lowest if self.rounds else {}
@@ -131,7 +134,7 @@ class Race(Asking):
             for r in self.runners
             if r.state in (State.OK, State.TIMEOUT) and (r.name not in timed or r not in self.fit)
         ]
-        lead, rounds = standing.lead, self.rounds
+        lead, rounds = standing.lead, self.judged(self.rounds)
         return [
             r for r in undecided if r.bound is None or not self.is_far(r, r.bound, lead, rounds)
         ]
@@ -153,6 +156,7 @@ class Race(Asking):
                 state, reason, once = known[runner.name]
                 runner.fail(state, reason)
                 runner.once.update(once)
+                runner.judge()
 
     def resume(self, earlier: Earlier | None) -> None:
         """Go on with an earlier race, if there is one."""
@@ -169,7 +173,7 @@ class Race(Asking):
         self.rounds, self.confirming = list(earlier.rounds), list(earlier.confirming)
 
     def result(self, standing: Standing, reason: str = "") -> Result:
-        """As it stands now; ``reason`` is why a close winner was not confirmed."""
+        """As it stands now; ``reason`` is why a verdict does not hold."""
         copies = {
             runner.name: replace(runner, identity={**runner.identity}, once={**runner.once})
             for runner in self.runners
@@ -186,6 +190,8 @@ class Race(Asking):
             self.budget.seconds,
             self.budget.spent,
             self.budget.setup,
+            tuple(self.judged(self.rounds)),
+            self.totals,
         )
 
     @property
@@ -195,7 +201,7 @@ class Race(Asking):
     def standing(self, at_most: int = 0) -> Standing:
         """``at_most``: rounds that there could have been, if they were put in."""
         return rule.standing_of(
-            self.rounds,
+            self.judged(self.rounds),
             calls=self.calls,
             at_most=max(self._at_most, at_most),
             bounded=self._bounded,
@@ -226,9 +232,11 @@ class Race(Asking):
                     break
                 else:
                     # A candidate failed: without it the rounds are those of a smaller field.
-                    smaller = [without(r, self.racing) for r in self.rounds]
                     names = [runner.name for runner in self.racing]
-                    self.rounds = rule.consistent(smaller, names, self.calls, bounded=self._bounded)
+                    smaller = [r.only(names) for r in self.rounds]
+                    judged, bounded = self.judged(smaller), self._bounded
+                    kept = rule.consistent(judged, names, self.calls, bounded=bounded)
+                    self.rounds = smaller[: len(kept)]
                 standing = self.standing()
         except OutOfTime:
             standing = self.standing()
@@ -264,7 +272,7 @@ class Race(Asking):
                 self.confirming.append(made)
         except OutOfTime:
             return late
-        return rule.confirms(self.confirming, standing.lead, standing.close)
+        return rule.confirms(self.judged(self.confirming), standing.lead, standing.close)
 
     def _warm_up(self) -> dict[str, float]:
         """One call each: fixes the calls of a block, the same for all, and who is far behind."""
@@ -275,7 +283,7 @@ class Race(Asking):
                 raise OutOfTime
             guess = runner.once.get("call_s", 0.0)
             short = guess < rule.LONG_BLOCK
-            answer = self._turn(runner, calls=1, discard=int(short), seconds=guess)
+            answer = self.turn(runner, calls=1, discard=int(short), seconds=guess)
             if answer.state is State.OK and answer.value[0] > 0:
                 times[runner.name] = answer.value[0]
                 self.keep(runner, "call_s", answer.value[0])
@@ -285,6 +293,8 @@ class Race(Asking):
             for runner in self.racing:
                 self.keep(runner, "calls", self.calls)
                 self.keep(runner, "budget_s", self.budget.seconds)
+                if self.job_calls is not None:
+                    self.keep(runner, "job_calls", self.job_calls)
             taken = {r.name: times[r.name] for r in self.racing if r.name in times}
             # Long calls make a round of one turn each, and this was one.
             if self.calls == 1 and sum(taken.values()) > rule.ROUND_SECONDS > 0:
@@ -333,7 +343,7 @@ class Race(Asking):
                     raise OutOfTime
                 usual = times.get(runner.name, 0.0)
                 short = min(timed[runner.name], default=usual) < COLD_CALL
-                answer = self._turn(runner, self.calls, int(short), usual)
+                answer = self.turn(runner, self.calls, int(short), usual)
                 if answer.state is not State.OK:
                     return None
                 if min(answer.value) <= 0:
@@ -363,48 +373,3 @@ class Race(Asking):
                 self.keep(runner, "mean_s", mean[runner.name], **of)
                 self.keep(runner, "others_cores", others, **of)
         return Round(lowest, mean, others)
-
-    def _turn(self, runner: Runner, calls: int, discard: int, seconds: float) -> Answer:
-        """One that only ran out of the budget has not failed."""
-        if not self.make_ready(runner):
-            return Answer(runner.state, None, runner.reason)
-        hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
-        patience = self.budget.patience
-        case = runner.case or self.case
-        watch = runner.leaks or not self.rounds or self._rng.random() < WATCHED
-        began = time.perf_counter()
-        answer = self.ask(
-            runner,
-            requests.run_turn,
-            timeout=min(hangs, patience),
-            source=self.referee.source(case),
-            calls=calls,
-            discard=discard,
-            watch=watch,
-        )
-        if answer.state is State.TIMEOUT:
-            if patience <= hangs:
-                runner.fail(State.OK, "")
-                raise OutOfTime
-            self.keep(runner, "at_least_s", hangs / (calls + discard))
-        if answer.state is not State.OK:
-            return answer
-        turn = answer.value
-        waited = time.perf_counter() - began
-        objection = self.referee.objection(runner.candidate, case, turn, waited)
-        if objection:
-            runner.fail(State.WRONG, objection)
-            self.keep_failure(runner)
-            return Answer(State.WRONG, None, objection)
-        runner.leaks = runner.leaks or turn.leaked > 0
-        charged = turn.leaked / len(turn.sums)
-        return Answer(State.OK, [seconds + charged for seconds in turn.seconds])
-
-
-def without(found: Round, fit: Sequence[Runner]) -> Round:
-    names = {runner.name for runner in fit}
-    return Round(
-        {name: t for name, t in found.lowest.items() if name in names},
-        {name: t for name, t in found.mean.items() if name in names},
-        found.others,
-    )

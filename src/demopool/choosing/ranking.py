@@ -31,10 +31,11 @@ def answer(
     restricted: bool,
     warnings: Sequence[str],
     max_memory: float | None = None,
+    max_error: float | None = None,
 ) -> Choice:
     """What a race has shown, in the words of ``choose``.
 
-    ``restricted``: the caller has kept candidates out, by name or by ``max_memory``.
+    ``restricted``: the caller has kept candidates out, by name or by a maximum.
     """
     standing, state = race.standing, race.state
     rows = [_row(runner, race) for runner in race.runners]
@@ -61,7 +62,7 @@ def answer(
     warnings = [*warnings, *(f"{r.name}: {r.warning}." for r in fit if r.warning)]
     if race.rounds:
         warnings += disturbances(race.rounds, standing, interrupted)
-    words = Sentence(race, restricted, max_memory, interrupted)
+    words = Sentence(race, restricted, max_memory, interrupted, max_error)
     return Choice(
         race.case,
         state,
@@ -74,12 +75,14 @@ def answer(
         len(race.rounds),
         reused,
         interrupted,
-        not (restricted or interrupted or race.undecided),
+        not (restricted or interrupted or race.undecided or race.totals),
         tuple(warnings),
         next((r.identity["fingerprint"] for r in race.runners), ""),
         {r.candidate.backend: r.identity["code"] for r in race.runners},
         race.setup_s,
         rule.cores_of_others(race.rounds),
+        race.totals.calls if race.totals else None,
+        max_error,
     )
 
 
@@ -90,11 +93,13 @@ def _row(runner: Runner, race: Result) -> Ranked:
     name, lead = runner.name, standing.lead or runner.name
     if runner.state is State.TIMEOUT or runner.aside:
         row = replace(row, verdict=Verdict.UNKNOWN if undecided else Verdict.SLOWER)
-    best = [r.lowest[lead] for r in race.rounds if lead in r.lowest]
+    best = [r.lowest[lead] for r in race.judged if lead in r.lowest]
     if runner.aside and best:
         seconds = runner.once["call_s"]
-        _, middle, _ = rule.interval([seconds / t for t in best])
-        return replace(row, median_s=seconds, ratio=middle)
+        total = _total(race, name, seconds)
+        judged = seconds if total is None or not race.totals else total / race.totals.calls
+        _, middle, _ = rule.interval([judged / t for t in best])
+        return replace(row, median_s=seconds, ratio=middle, total_s=total)
     own = [r for r in race.rounds if name in r.lowest]
     if not own and runner.is_right:
         # No round of it was finished; the call that was timed is still known.
@@ -103,7 +108,8 @@ def _row(runner: Runner, race: Result) -> Ranked:
     if runner.state is not State.OK or not own:
         return row
     low, middle, high = _interval([r.lowest[name] for r in own])
-    ratios = _interval([r.lowest[name] / r.lowest[lead] for r in own if lead in r.lowest])
+    both = [r.lowest for r in race.judged if name in r.lowest and lead in r.lowest]
+    ratios = _interval([times[name] / times[lead] for times in both])
     if name in standing.dropped:
         verdict = Verdict.SLOWER
     elif state is Verdict.TIE:
@@ -123,7 +129,14 @@ def _row(runner: Runner, race: Result) -> Ranked:
         ratio_high=ratios[2],
         rounds=len(own),
         with_transfer_s=middle if race.case.data == "host" else row.with_transfer_s,
+        total_s=_total(race, name, middle),
     )
+
+
+def _total(race: Result, name: str, call: float) -> float | None:
+    if race.totals is None or name not in race.totals.first:
+        return None
+    return race.totals.seconds(name, call)
 
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float, float | None]:

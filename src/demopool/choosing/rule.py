@@ -89,6 +89,13 @@ class Round:
     mean: Mapping[Name, float]
     others: float = 0.0
 
+    def only(self, names: Collection[Name]) -> Round:
+        """Of these candidates."""
+        lowest, mean = (
+            {n: t for n, t in of.items() if n in names} for of in (self.lowest, self.mean)
+        )
+        return Round(lowest, mean, self.others)
+
 
 @dataclass(frozen=True)
 class Dropped:

@@ -6,10 +6,12 @@ set-up of libraries; what it says is kept as samples at once.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from random import random
 from typing import Any
 
 from ..common.units import readable
@@ -17,11 +19,11 @@ from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
-from ..profiles.eligibility import Ineligible
+from ..profiles.eligibility import Ineligible, too_inaccurate
 from ..trials import requests
 from ..trials.measures import MEASURES
 from ..trials.samples import Sample
-from .budget import Budget
+from .budget import Budget, OutOfTime
 from .referee import Referee
 
 # Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
@@ -60,6 +62,8 @@ class Runner:
     untried     it failed without having run: its state shows nothing of it
     case        its own, in a race between descriptors; it then has a process of its own too
     leaks       work was seen to go on after its calls had returned
+    watched     its process was watched after a turn
+    max_error   the largest error with which it may compete
     """
 
     candidate: Candidate
@@ -74,6 +78,8 @@ class Runner:
     untried: bool = False
     case: Case | None = None
     leaks: bool = False
+    watched: bool = False
+    max_error: float | None = None
 
     @property
     def name(self) -> str:
@@ -93,6 +99,12 @@ class Runner:
     def bound(self) -> float | None:
         """A call took at least this long; None if no such call is known."""
         return self.once.get("at_least_s") or (self.once.get("call_s") if self.aside else None)
+
+    def judge(self) -> None:
+        """Out, if it conforms but is not as accurate as was asked for."""
+        refusal = too_inaccurate(self.once.get("error"), self.max_error)
+        if refusal and self.state is State.OK:
+            self.fail(*refusal)
 
     def fail(self, state: State, reason: str, *, untried: bool = False) -> None:
         self.state, self.reason, self.untried = state, reason, untried
@@ -124,6 +136,14 @@ class Workers:
     def pids(self) -> Iterator[int]:
         """Of the processes that are running."""
         yield from (worker.pid for worker in self._running.values() if worker.pid is not None)
+
+
+HANGS, HANGS_SECONDS = 10.0, 5.0
+"""A turn that exceeds this multiple of its usual time plus these seconds is given up."""
+
+
+WATCHED = 0.05
+"""Of the turns after the first: those after which the process is watched for a moment."""
 
 
 class Asking:
@@ -241,3 +261,40 @@ class Asking:
             if answer.asked and answer.state in (State.ERROR, State.OUT_OF_MEMORY):
                 self.keep_failure(runner)
         return answer
+
+    def turn(self, runner: Runner, calls: int, discard: int, seconds: float) -> Answer:
+        """One that only ran out of the budget has not failed."""
+        if not self.make_ready(runner):
+            return Answer(runner.state, None, runner.reason)
+        hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
+        patience = self.budget.patience
+        case = runner.case or self.case
+        watch = runner.leaks or not runner.watched or random() < WATCHED
+        began = time.perf_counter()
+        answer = self.ask(
+            runner,
+            requests.run_turn,
+            timeout=min(hangs, patience),
+            source=self.referee.source(case),
+            calls=calls,
+            discard=discard,
+            watch=watch,
+        )
+        if answer.state is State.TIMEOUT:
+            if patience <= hangs:
+                runner.fail(State.OK, "")
+                raise OutOfTime
+            self.keep(runner, "at_least_s", hangs / (calls + discard))
+        if answer.state is not State.OK:
+            return answer
+        runner.watched = runner.watched or watch
+        turn = answer.value
+        waited = time.perf_counter() - began
+        objection = self.referee.objection(runner.candidate, case, turn, waited)
+        if objection:
+            runner.fail(State.WRONG, objection)
+            self.keep_failure(runner)
+            return Answer(State.WRONG, None, objection)
+        runner.leaks = runner.leaks or turn.leaked > 0
+        charged = turn.leaked / len(turn.sums)
+        return Answer(State.OK, [seconds + charged for seconds in turn.seconds])

@@ -13,6 +13,7 @@ from .answer_types import Ranked
 from .budget import QUALIFYING
 from .racing import Result
 from .rule import BUSY_CORES, Round, Standing
+from .totals import DOUBT, FIRST_CALL_OFF, pays_after
 
 LONG_ENOUGH = 8
 """Rounds, so that the halves of a race can be compared."""
@@ -27,12 +28,14 @@ class Sentence:
         restricted: bool = False,
         max_memory: float | None = None,
         interrupted: bool = False,
+        max_error: float | None = None,
     ) -> None:
-        self.interrupted = interrupted
+        self.interrupted, self.max_error = interrupted, max_error
         self.budget, self.rounds = race.budget_s, race.rounds
         self.restricted, self.max_memory = restricted, max_memory
-        self.standing, self.state = race.standing, race.state
+        self.standing, self.state, self.dtype = race.standing, race.state, race.case.dtype
         self.reason, self.undecided = race.reason, race.undecided
+        self.calls = race.totals.calls if race.totals else None
         cores = rule.cores_of_others(race.rounds)
         self.others = f"Others used {cores:.1f} cores meanwhile" if cores > BUSY_CORES else ""
 
@@ -44,16 +47,19 @@ class Sentence:
         what = best.candidate
         memory = best.peak_host_bytes
         size = "" if memory is None else f", {readable(memory, 'memory')}"
+        if self.max_error is not None:
+            size += f", error {readable(best.error, 'error')}"
         rivals = [row for row in competing if row is not best and row.ratio is not None]
         if self.state is Verdict.FASTEST:
             lead = self._lead(best, rivals, others)
             compared = bool(rivals) or any(row.at_least_s is not None for row in others)
             held = f" {self.others}; it held all the same." if self.others and compared else ""
-            return f"Use {what}: {lead}{size}.{held}"
+            return f"Use {what}: {lead}{size}.{self._pays(best, rivals)}{held}"
         if self.state is Verdict.TIE:
             names = _some([str(r.candidate) for r in rivals if r.verdict is Verdict.TIE])
             load = f" {self.others}." if self.others else ""
-            return f"Use {what}: a tie with {names}, recommended because of {why}{size}.{load}"
+            tie = f"a tie with {names}{self._job()}, recommended because of {why}"
+            return f"Use {what}: {tie}{size}.{self._pays(best, rivals)}{load}"
         if best.median_s is None:
             return f"Unknown: nothing was timed. {what} is right and fits. {self._more()}"
         return f"Unknown: probably {what}{size}. {self._what_would_decide()}"
@@ -69,23 +75,56 @@ class Sentence:
         if self.max_memory and any(row.state is State.OUT_OF_MEMORY for row in others):
             limit = readable(self.max_memory, "memory")
             return f"Nothing is within --max-memory {limit} ({reasons})."
+        if any(row.state is State.INACCURATE for row in others):
+            more = "a larger limit" if self.dtype == "float64" else "--dtype float64"
+            limit = f"--max-error {self.max_error:g}"
+            return f"Nothing is as accurate as {limit} ({reasons}); {more} would help."
         return f"Nothing can do this here ({reasons})."
 
     def _lead(self, best: Ranked, rivals: Sequence[Ranked], others: Sequence[Ranked]) -> str:
         """By how much the best is ahead of who is nearest to it, as far as that is known."""
         ratio = min((row.ratio for row in rivals if row.ratio is not None), default=inf)
         bounds = [row.at_least_s for row in others if row.at_least_s is not None]
-        bound = min(bounds, default=inf) / (best.median_s or inf)
+        call = best.total_s / self.calls if best.total_s and self.calls else best.median_s
+        bound = min(bounds, default=inf) / (call or inf)
         if bound < ratio:
-            return f"at least {_times(bound)} faster than the next"
+            return f"at least {_times(bound)} faster than the next{self._job()}"
         if ratio < inf:
-            return f"{_times(ratio)} faster than the next"
+            return f"{_times(ratio)} faster than the next{self._job()}"
         who = "was allowed to compete" if self.restricted else "can do this here"
         return f"the only one that {who}"
 
+    def _job(self) -> str:
+        return "" if self.calls is None else f" in {_counted(self.calls)}"
+
+    def _pays(self, best: Ranked, rivals: Sequence[Ranked]) -> str:
+        """What to use for few calls, if another is faster in total until the best one pays."""
+        if self.calls is not None or best.first_call_s is None or best.median_s is None:
+            return ""
+        until: dict[Ranked, float] = {}
+        for row in rivals:
+            first, ratio = row.first_call_s, (row.ratio or 1) / (best.ratio or 1)
+            if first is None or best.first_call_s <= FIRST_CALL_OFF * first:
+                continue
+            if row.verdict is Verdict.TIE and best.first_call_s > first + best.median_s:
+                until[row] = inf
+            elif row.verdict is Verdict.SLOWER and ratio > 1:
+                call = best.median_s
+                until[row] = pays_after(best.first_call_s, call, first, ratio * call)
+        if not until or max(until.values()) < 2:
+            return ""
+        other = max(until, key=lambda row: (until[row], -(row.first_call_s or 0.0)))
+        use = f"use {other.candidate}"
+        if until[other] == inf:
+            seconds = [readable(row.first_call_s, "time") for row in (other, best)]
+            return f" For few calls {use}: its first takes {seconds[0]}, not {seconds[1]}."
+        calls = int(float(f"{until[other]:.2g}"))
+        return f" Pays after about {_counted(calls)} in one process; for fewer {use}."
+
     def _what_would_decide(self) -> str:
         if self.reason:
-            return f"But {self.reason}. {self._more()}"
+            once = self.reason.startswith(DOUBT)
+            return f"But {self.reason}. {'--fresh times them again.' if once else self._more()}"
         lead, rounds = self.standing.lead, self.rounds
         left = [name for name in self.standing.alive if name != lead]
         near = [name for name in left if self._is_near(name)]
@@ -127,6 +166,10 @@ class Sentence:
 def _times(ratio: float) -> str:
     """Two digits of what is gained."""
     return f"{ratio:.2f}x" if ratio < 1.1 else f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
+
+
+def _counted(calls: int) -> str:
+    return "1 call" if calls == 1 else f"{calls:,} calls"
 
 
 def _some(names: Sequence[str]) -> str:

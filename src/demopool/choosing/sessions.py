@@ -63,9 +63,12 @@ def rebuilt(found: Iterable[Sample]) -> Iterator[Rebuilt]:
 
 def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     """The newest race with its rounds put in; None if there is none."""
-    session = next((s.session for s in reversed(own) if s.phase is not Phase.ONCE), None)
-    if session is None:
+    raced = dict.fromkeys(s.session for s in reversed(own) if s.phase is not Phase.ONCE)
+    if not raced:
         return None
+    # A race for a job of many calls says less about a call: it counts if there is no other.
+    of_jobs = {s.session for s in own if s.measure == "job_calls"}
+    session = next((name for name in raced if name not in of_jobs), next(iter(raced)))
     runners = list(_runners(case, [s for s in own if s.session == session]))
     budgets = [s.value for s in own if s.session == session and s.measure == "budget_s"]
     budget = Budget(budgets[-1] or 0.0 if budgets else 0.0, now=lambda: 0.0)
@@ -75,7 +78,7 @@ def _race(case: Case, threads: int, own: Sequence[Sample]) -> Race | None:
     # First all that were eligible; if some of them never raced, only those that did.
     for field in (race.fit, race.racing):
         if not race.rounds:
-            race.resume(before.earlier(field))
+            race.resume(before.earlier(field, goes_on=False))
     return race if race.rounds else None
 
 

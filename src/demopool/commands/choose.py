@@ -84,6 +84,18 @@ LINE_SECONDS = 5.0
 )
 @click.option("--max-memory", metavar="SIZE", help="Maximum memory per call: 500MB, 2GB.")
 @click.option(
+    "--max-error",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Maximum error, relative to the largest entry before the final norm: 1e-5.  "
+    "[default: what rounding allows]",
+)
+@click.option(
+    "--calls",
+    type=click.IntRange(1, 2**31 - 1),
+    help="Calls that a process will make: the least total, with its first call, wins.  "
+    "[default: calls after the first decide]",
+)
+@click.option(
     "--backends", metavar="NAME,...", help="Only these: numpy:cpu,torch:cpu.  [default: all]"
 )
 @click.option(
@@ -124,6 +136,8 @@ def choose_command(
     data: str,
     budget: float | None,
     max_memory: str | None,
+    max_error: float | None,
+    calls: int | None,
     backends: str | None,
     threads: int | None,
     sweep: tuple[str, str] | None,
@@ -143,10 +157,15 @@ def choose_command(
     be fastest are tried first; what does not fit the budget is left out. Ctrl-C gives the best
     answer so far; what was measured is kept, and the next call goes on from there.
 
+    First calls load and compile. Where the winner pays only after some calls, the sentence says
+    after how many; --calls decides for a job of that many in one process.
+
     \b
     demopool choose                       democratic pooling of 8 VGG-16 images
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
+    demopool choose --calls 100           the first call counts, as one of 100
+    demopool choose --descriptor power --max-error 1e-5
     demopool choose --descriptor all --json
     demopool choose --sweep n=49,196,784 d=64,256,1024 --png map.png
     """
@@ -195,6 +214,8 @@ def choose_command(
                     backends=names,
                     budget=share,
                     max_memory=most,
+                    max_error=max_error,
+                    calls=calls,
                     fresh=fresh,
                     save=save,
                     progress=progress,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from rich.box import SIMPLE
 from rich.table import Table
@@ -13,6 +15,13 @@ from ..profiles.options import Option
 from .output import console, emit, envelope, json_option
 
 SCHEMA = 1
+_COLUMNS = (
+    ("predicted", "predicted_s", "time"),
+    ("measured", "measured_s", "time"),
+    ("memory", "needed_bytes", "memory"),
+    ("error", "error", "error"),
+)
+"""Shown if something is known: heading, field of an option, quantity."""
 
 
 @click.command(name="explain")
@@ -36,6 +45,12 @@ SCHEMA = 1
 )
 @click.option("--backend", default="auto", show_default=True, help="Only this one.")
 @click.option("--route", default="auto", show_default=True, help="Only this one.")
+@click.option(
+    "--accuracy",
+    default="fast",
+    show_default=True,
+    help="fast, accurate, or the largest error: 1e-5.",
+)
 @json_option
 def explain_command(
     descriptor: str,
@@ -46,6 +61,7 @@ def explain_command(
     dtype: str,
     backend: str,
     route: str,
+    accuracy: str,
     as_json: bool,
 ) -> int:
     """What backend="auto" and route="auto" take for NumPy features of these sizes, and why.
@@ -53,13 +69,16 @@ def explain_command(
     What `demopool choose` recommended, if it measured this job here. Else the lowest predicted
     time, by a model fitted to what was measured; without any measurement numpy:cpu by its cheapest
     route. Ruled out, unless nothing else is left: what was wrong or crashed here, and what is
-    predicted to need more than half of the free memory. `demopool profile` shows what was measured.
+    predicted to need more than half of the free memory, or to be less accurate than was asked for.
+    `demopool profile` shows what was measured.
 
     \b
     demopool explain --batch 8 --n 784 --d 512
+    demopool explain --descriptor power --accuracy 1e-5
     demopool explain --descriptor sketched-power --n 196 --d 2048 --json
     """
-    found = explain((batch, n, d), descriptor, dtype=dtype, k=k, backend=backend, route=route)
+    given: dict[str, Any] = {"backend": backend, "route": route, "accuracy": _accuracy(accuracy)}
+    found = explain((batch, n, d), descriptor, dtype=dtype, k=k, **given)
     if as_json:
         emit(envelope(SCHEMA, found.as_result()))
         return 0
@@ -67,23 +86,32 @@ def explain_command(
     screen.print(found.sentence, style="bold", soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("candidate", no_wrap=True)
-    for heading in ("predicted", "measured", "memory"):
+    known = {
+        heading: [readable(getattr(option, name), kind) for option in found.options]
+        for heading, name, kind in _COLUMNS
+        if any(getattr(option, name) is not None for option in found.options)
+    }
+    for heading in known:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
-    for option in found.options:
-        table.add_row(
-            str(option.candidate),
-            readable(option.predicted_s, "time"),
-            readable(option.measured_s, "time"),
-            readable(option.needed_bytes, "memory"),
-            _reason(option),
-        )
+    for option, *cells in zip(found.options, *known.values(), strict=True):
+        table.add_row(str(option.candidate), *cells, _reason(option))
     screen.print(table)
     return 0
 
 
+def _accuracy(text: str) -> str | float:
+    """A number, or the word that it is, which ``explain`` judges."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _reason(option: Option) -> str:
     """Why it is ruled out, or what is known beside a time."""
+    if option.state is State.INACCURATE:
+        return "inaccurate"  # the column beside it says how much
     words = {State.WRONG: "wrong: ", State.ERROR: "crashed: "}.get(option.state, "")
     if option.reason:
         return words + option.reason

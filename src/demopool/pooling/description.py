@@ -41,6 +41,7 @@ def describe(
     route: str = "auto",
     check: bool = True,
     dtype: Any = None,
+    accuracy: str | float = "fast",
 ) -> Any:
     """One descriptor per image; an array stays in its library and on its device.
 
@@ -60,6 +61,8 @@ def describe(
     route       ``"auto"`` or a route such as ``"dense"``, ``"gram+moment"``
     check       read the values once for NaN, infinities, zero rows and range
     dtype       of the work and the result; the input's own by default
+    accuracy    what ``auto`` may take: ``"fast"`` any route that conforms, ``"accurate"`` the most
+                accurate one, a number those whose known error is at most that
 
     Returns ``(..., D)``: D is d*d, row by row, or k when sketched, or d for order 1.
     """
@@ -70,6 +73,7 @@ def describe(
     zero_rows, normalize = validated(zero_rows=zero_rows, normalize=normalize)
     backend, route = validated(backend=backend, route=route)
     chosen = routes.demand(descriptor, route)
+    accuracy = routes.left_to(accuracy, route)
     if order == 1 and not all(OPERATIONS[step].has_order for step in kind.operations):
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
 
@@ -81,7 +85,7 @@ def describe(
         parameters |= {"gamma": gamma, "tau": tau}
         if dtype is not None:
             parameters["dtype"] = dtype.result  # what is worked in
-        backend, route = _picked(home, features, kind, backend, route, parameters)
+        backend, route = _picked(home, features, kind, backend, route, accuracy, parameters)
         chosen = routes.split(descriptor, route)
     ops = home if backend in ("auto", home.name) else operations_of(backend)
     if dtype is not None and not ops.supports("normalize", dtype=dtype):
@@ -120,6 +124,7 @@ def _picked(
     descriptor: Descriptor,
     backend: str,
     route: str,
+    accuracy: str | float,
     parameters: dict[str, Any],
 ) -> tuple[str, str]:
     """What auto takes for these features. What is wrong with them is said later, in one place."""
@@ -130,7 +135,7 @@ def _picked(
     case = auto.case_of(home.name, descriptor, facts.shape, **parameters)
     if backend != "auto":
         registry.demand(backend)
-    return auto.pick(case, home=home.name, backend=backend, route=route)
+    return auto.pick(case, home=home.name, backend=backend, route=route, accuracy=accuracy)
 
 
 def _compute(

@@ -19,7 +19,7 @@ from ..contract.interface import ArrayFacts, Implementation
 from ..errors import InvalidInput, Unsupported
 from ..problem.hashing import Hashes
 from ..problem.parameters import validated
-from ..problem.routes import Sizes
+from ..problem.routes import Sizes, left_to
 from ..problem.vocabulary import DTYPES, Dtype
 from ..profiles import auto, eligibility
 from ..reference import Bounds
@@ -106,27 +106,39 @@ class Operations:
         ready, k = self._hashes(hashes, facts)
         return self._kernel("pool_sketch", route, facts, k=k)(X, ready, a)
 
-    def power(self, X: Any, *, p: float = 0.5, route: str = "auto") -> Any:
-        """``(X^T X)^p``, ``(..., n, d) -> (..., d, d)``."""
+    def power(
+        self, X: Any, *, p: float = 0.5, route: str = "auto", accuracy: str | float = "fast"
+    ) -> Any:
+        """``(X^T X)^p``, ``(..., n, d) -> (..., d, d)``; ``accuracy`` as for ``describe``."""
         p = validated(p=p)
-        return self._kernel("power", route, self.inspect_features(X), p=p)(X, p=p)
+        facts = self.inspect_features(X)
+        return self._kernel("power", route, facts, accuracy=accuracy, p=p)(X, p=p)
 
-    def matrix_power(self, A: Any, *, p: float = 0.5, route: str = "auto") -> Any:
+    def matrix_power(
+        self, A: Any, *, p: float = 0.5, route: str = "auto", accuracy: str | float = "fast"
+    ) -> Any:
         """``A^p`` of symmetric positive semi-definite matrices, ``(..., d, d) -> (..., d, d)``."""
         p = validated(p=p)
         facts = self.inspect_features(A, "A", "(..., d, d)")
         if facts.shape[-1] != facts.shape[-2]:
             raise InvalidInput(f"A must be square, (..., d, d); got shape {facts.shape}.")
-        return self._kernel("matrix_power", route, facts, p=p)(A, p=p)
+        return self._kernel("matrix_power", route, facts, accuracy=accuracy, p=p)(A, p=p)
 
     def power_sketch(
-        self, X: Any, hashes: Hashes | Prepared, *, p: float = 0.5, route: str = "auto"
+        self,
+        X: Any,
+        hashes: Hashes | Prepared,
+        *,
+        p: float = 0.5,
+        route: str = "auto",
+        accuracy: str | float = "fast",
     ) -> Any:
         """Tensor Sketch of ``(X^T X)^p``, ``(..., n, d) -> (..., k)``."""
         p = validated(p=p)
         facts = self.inspect_features(X)
         ready, k = self._hashes(hashes, facts)
-        return self._kernel("power_sketch", route, facts, p=p, k=k)(X, ready, p=p)
+        kernel = self._kernel("power_sketch", route, facts, accuracy=accuracy, p=p, k=k)
+        return kernel(X, ready, p=p)
 
     def normalize(
         self, v: Any, *, axes: int = 1, kind: str = "signed-sqrt-l2", overwrite: bool = False
@@ -287,14 +299,22 @@ class Operations:
             raise Unsupported(f"{what} on {self.name}", refusal.reason)
 
     def _kernel(
-        self, operation: str, route: str, facts: ArrayFacts, order: int = 2, **job: Any
+        self,
+        operation: str,
+        route: str,
+        facts: ArrayFacts,
+        order: int = 2,
+        accuracy: str | float = "fast",
+        **job: Any,
     ) -> Any:
         """The kernel of a route; ``auto`` is the one that ``describe`` would take."""
         route, order = validated(route=route, order=order)
+        accuracy = left_to(accuracy, route)
         self._demand(operation, route, facts, order, job.get("p"))
         if route == "auto":
+            shape, dtype = facts.shape, facts.dtype
             route = auto.pick_route(
-                self.name, operation, facts.shape, facts.dtype, order=order, **job
+                self.name, operation, shape, dtype, accuracy, order=order, **job
             )
         return self.implementation.kernels[operation, route]
 

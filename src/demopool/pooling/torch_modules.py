@@ -29,6 +29,7 @@ from ..implementations.torch_any.implementation import KERNELS
 from ..implementations.torch_any.sketching import PreparedHashes
 from ..problem.hashing import VERSION, hashes
 from ..problem.parameters import validated
+from ..problem.routes import left_to
 from ..problem.vocabulary import DTYPES
 from ..profiles import auto
 
@@ -55,6 +56,7 @@ class _Pooling(nn.Module):
 
     _descriptor: str
     _among: tuple[str, ...] | None = None  # the routes that auto may take, if not all
+    accuracy: str | float = "fast"
     normalize: str
     dtype: torch.dtype | None
     layout: str | None
@@ -119,8 +121,8 @@ class _Pooling(nn.Module):
             dtype=name if name in DTYPES else "float32",
             **self._job(),
         )
-        found = auto.pick(case, home=backend, backend=backend, route=route, among=self._among)
-        return found.route
+        asked: dict[str, Any] = {"route": route, "among": self._among, "accuracy": self.accuracy}
+        return auto.pick(case, home=backend, backend=backend, **asked).route
 
     def extra_repr(self) -> str:
         given = (name for name in ("layout", "dtype") if getattr(self, name) is not None)
@@ -309,8 +311,9 @@ class SketchedDemocraticPool(_Democratic):
 class MatrixPowerPool(_Pooling):
     """``(X^T X)^p``, ``D = d * d``; p = 0.5 is the matrix square root.
 
-    route   ``auto`` (the fastest with an exact derivative), ``eigh``, ``gram``, ``svd``, and for
-            p = 0.5 the routes by products only, ``newton-schulz`` and ``polar``
+    route      ``auto`` (the fastest with an exact derivative), ``eigh``, ``gram``, ``svd``, and for
+               p = 0.5 the routes by products only, ``newton-schulz`` and ``polar``
+    accuracy   of ``auto``, as for ``describe``
     """
 
     _descriptor = "power"
@@ -321,6 +324,7 @@ class MatrixPowerPool(_Pooling):
         p: float = 0.5,
         *,
         route: str = "auto",
+        accuracy: str | float = "fast",
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
         layout: str | None = None,
@@ -332,7 +336,7 @@ class MatrixPowerPool(_Pooling):
             raise InvalidInput(f"route must be one of {', '.join(known)}; got {route!r}.")
         if route in ("newton-schulz", "polar") and self.p != 0.5:
             raise InvalidInput(f"route {route} computes p = 0.5 only; got p = {p}.")
-        self.route = route
+        self.route, self.accuracy = route, left_to(accuracy, route)
 
     def pool(self, X: Tensor, route: str | None = None) -> Tensor:
         powers: Tensor = KERNELS["power", route or self._route(X)](X, p=self.p)
@@ -350,7 +354,7 @@ class MatrixPowerPool(_Pooling):
         return {"p": self.p}
 
     def _shown(self) -> tuple[str, ...]:
-        return ("p", "route", "normalize")
+        return ("p", "route", "accuracy", "normalize")
 
 
 def _rows(x: Tensor, layout: str | None) -> Tensor:

@@ -77,6 +77,17 @@ def _one_of(*choices: Any) -> Rule:
     return rule
 
 
+def _accuracy(name: str, value: Any) -> str | float:
+    if isinstance(value, str) and value in ("fast", "accurate"):
+        return value
+    try:
+        found: float = _number(0, 1, low_included=False)(name, value)
+    except InvalidInput:
+        accepted = "fast, accurate, or a relative error above 0 up to 1"
+        raise _wrong(name, accepted, value) from None
+    return found
+
+
 def _order(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value not in (1, 2):
         raise _wrong(name, "1 or 2", value)
@@ -127,6 +138,8 @@ _RULES: dict[str, Rule] = {
     "gamma": _number(0, 1, low_included=True),
     "tau": _number(0, 1, low_included=False),
     "p": _number(0, 1, low_included=False),
+    "max_error": _number(0, 1, low_included=False),
+    "accuracy": _accuracy,
     "iterations": _integer(0, 2**31),
     "k": _integer(1, 2**31),
     "batch": _integer(0, 2**31),
@@ -134,6 +147,7 @@ _RULES: dict[str, Rule] = {
     "d": _integer(1, 2**31),
     "seed": _integer(0, 2**64),
     "axes": _integer(1, 0),
+    "calls": _integer(1, 2**31),
     "order": _order,
     "layout": _one_of(None, *LAYOUTS),
     "zero_rows": _one_of(*ZERO_ROWS),

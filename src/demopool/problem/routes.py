@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import InvalidInput, Unsupported
 from .parameters import validated
@@ -172,6 +172,17 @@ def demand(descriptor: str, route: str) -> dict[str, str]:
         if isinstance(known, str):
             raise Unsupported(f"{descriptor} by {route}", known)
     return chosen
+
+
+def left_to(accuracy: Any, route: str) -> str | float:
+    """The accuracy that was asked for; with a route that leaves nothing to pick it is an error."""
+    wanted: str | float = validated(accuracy=accuracy)
+    if wanted != "fast" and "auto" not in route:
+        raise InvalidInput(
+            f"accuracy picks the route: give one of the two; got accuracy={accuracy!r} and "
+            f"route={route!r}."
+        )
+    return wanted
 
 
 def join(descriptor: str, chosen: dict[str, str]) -> str:

@@ -205,6 +205,7 @@ class State(StrEnum):
     UNSUPPORTED = "unsupported"
     OUT_OF_MEMORY = "out-of-memory"
     TIMEOUT = "timeout"
+    INACCURATE = "inaccurate"
     ERROR = "error"
 
 

@@ -10,7 +10,8 @@
    shipped.
 
 Candidates that gave wrong results or crashed are ruled out, and so are those predicted not to fit
-into memory, input and output included (``eligibility.limits_here``). If that leaves nothing, the
+into memory, input and output included (``eligibility.limits_here``), and those whose known error
+(``accuracy.py``) is larger than was asked for. If that leaves nothing, the
 last resort is tried with a warning, never refused: predictions err, and a crash may have had
 another cause. It is the candidate that needs the least memory; wrong ones come last.
 
@@ -36,8 +37,9 @@ from ..problem import routes
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.parameters import validated
-from ..problem.vocabulary import Backend, Descriptor, State, Verdict
+from ..problem.vocabulary import Backend, Descriptor, Dtype, State, Verdict
 from . import forks, store
+from .accuracy import expected_error
 from .eligibility import Ineligible, limits_here, too_large
 from .options import DEFAULT, AutoQuestion, Option, options_for
 from .records import Decided
@@ -55,6 +57,8 @@ race measured it, or it was left out before because it was predicted to be slow.
 MARGIN = 1.5
 """A time measured at these sizes yields only to a prediction this many times lower: models err
 more than clocks."""
+
+_TOO_FAR_OFF = (State.INACCURATE, State.WRONG)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class _Survey:
     case: Case
     options: tuple[Option, ...]
     known: Decided | None
+    accuracy: str | float
     cases: int
     fitted: bool
     unlimited: Explanation | None = None
@@ -99,9 +104,11 @@ def pick(
     route: str = "auto",
     subject: Subject | None = None,
     among: tuple[str, ...] | None = None,
+    accuracy: str | float = "fast",
 ) -> Candidate:
     """Backend and route for a case; see :class:`AutoQuestion`. Asking again is cheap."""
-    question = AutoQuestion(case, home, backend, route, subject or _descriptor(case), among)
+    subject = subject or _descriptor(case)
+    question = AutoQuestion(case, home, backend, route, subject, among, accuracy)
     found = _decide(_survey(question, *_world()), _room)
     taken = Candidate(found.backend, found.route)
     if found.warning:
@@ -114,7 +121,12 @@ def pick(
 
 
 def pick_route(
-    backend: str, operation: str, shape: tuple[int, ...], dtype: str, **parameters: Any
+    backend: str,
+    operation: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    accuracy: str | float = "fast",
+    **parameters: Any,
 ) -> str:
     """The route of one operation on an array of that backend and shape ``(..., n, d)``.
 
@@ -122,7 +134,7 @@ def pick_route(
     """
     case = case_of(backend, routes.DESCRIPTOR_OF[operation], shape, dtype=dtype, **parameters)
     subject = Subject("operation", operation)
-    return pick(case, home=backend, backend=backend, subject=subject).route
+    return pick(case, home=backend, backend=backend, subject=subject, accuracy=accuracy).route
 
 
 @lru_cache(maxsize=1024)
@@ -141,11 +153,12 @@ def explain(
     data: str = "host",
     backend: str = "auto",
     route: str = "auto",
+    accuracy: str | float = "fast",
     **parameters: Any,
 ) -> Explanation:
     """What ``describe`` would take for features of shape ``(..., n, d)``, and why.
 
-    ``parameters``: k, order, gamma, tau, iterations and p, as for ``describe``.
+    ``accuracy`` and ``parameters`` (k, order, gamma, tau, iterations, p): as for ``describe``.
     """
     if len(shape) < 2:
         raise InvalidInput(f"shape must be (..., n, d); got {tuple(shape)}.")
@@ -154,9 +167,10 @@ def explain(
     sizes: dict[str, Any] = {"batch": images, "n": n, "d": d, "dtype": dtype, "data": data}
     case = Case(Descriptor(validated(descriptor=descriptor)), **sizes, **parameters)
     routes.demand(case.descriptor, route)
+    accuracy = routes.left_to(accuracy, route)
     if backend != "auto":
         registry.demand(backend)
-    question = AutoQuestion(case, DEFAULT, backend, route, _descriptor(case))
+    question = AutoQuestion(case, DEFAULT, backend, route, _descriptor(case), None, accuracy)
     return _decide(_survey(question, *_world()), _room)
 
 
@@ -185,12 +199,32 @@ def _survey(
         raise Unsupported(
             f"{question.subject.name} by {question.route}", reasons or "no backend has it"
         )
-    found = _Survey(case, options, known, len(profile.decided), bool(profile.coefficients))
+    inaccurate = [option for option in possible if option.state is State.INACCURATE]
+    if inaccurate and all(option.state in _TOO_FAR_OFF for option in possible):
+        raise _out_of_reach(question, inaccurate)
+    known_cases = len(profile.decided), bool(profile.coefficients)
+    found = _Survey(case, options, known, question.accuracy, *known_cases)
     return replace(
         found,
         unlimited=_decide(found, lambda name: inf),
         most_bytes=max(option.needed_bytes or 0.0 for option in possible),
     )
+
+
+def _out_of_reach(question: AutoQuestion, options: Sequence[Option]) -> Unsupported:
+    """The error to raise, with what would be as accurate."""
+    case, limit = question.case, float(question.accuracy)
+    best = min(options, key=lambda option: option.error or 0.0)
+    reason = f"the most accurate route, {best.route}, is off by about {best.error:.1e}"
+    wide = replace(case, dtype=Dtype("float64"))
+    for what, other in ((f"in {case.dtype}", case), ("with dtype float64", wide)):
+        errors = {r: expected_error(r, other) for r in question.subject.routes()}
+        route = min(errors, key=lambda name: errors[name])
+        if errors[route] <= limit:
+            reason += f"; {route} {what} by about {errors[route]:.1e}"
+            break
+    name = f"{question.subject.name} in {case.dtype} with accuracy={limit:g}"
+    return Unsupported(name, reason)
 
 
 # --- the decision ---
@@ -206,7 +240,12 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
         best, why = _last_resort(options, room)
         return _explained(survey, best, f"{best.candidate}: {why}", options, warning=why)
     best = min(usable, key=_with_margin)
-    lowest = min(option.estimated_s for option in usable)
+    # Of less accurate ones too: whether a recommendation stands does not depend on the accuracy.
+    lowest = min(
+        option.estimated_s
+        for option in options
+        if option in usable or (option.state is State.INACCURATE and not _shortage(option, room))
+    )
     answer = survey.known if survey.known and survey.known.whole else None
     recommended = answer and next(
         (o for o in usable if (o.backend, o.route) == (answer.backend, answer.route)), None
@@ -274,7 +313,8 @@ def _grounds(survey: _Survey, best: Option) -> str:
         time_ = readable(best.measured_s, "time")
         if timed == 1:
             return f"measured here ({time_}), as no other was; none is predicted to be faster."
-        return f"measured here ({time_}), the lowest of {timed}; none is predicted to be faster."
+        among = timed if survey.accuracy == "fast" else "those as accurate"
+        return f"measured here ({time_}), the lowest of {among}; none is predicted to be faster."
     if best.at_least_s is not None:
         given_up = readable(best.at_least_s, "time")
         return f"{predicted}, though a call was once given up after {given_up}."
@@ -311,6 +351,8 @@ def _explained(
     warning: str = "",
 ) -> Explanation:
     because = because or ("model" if survey.fitted or survey.known else "default")
+    if survey.accuracy != "fast":
+        sentence += f" Its error is about {best.error:.1e}, for accuracy={survey.accuracy}."
     ordered = sorted(options, key=lambda o: (o.state is not State.OK, o.estimated_s))
     return Explanation(
         survey.case, best.backend, best.route, because, sentence, tuple(ordered), warning

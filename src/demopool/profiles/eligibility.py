@@ -105,6 +105,13 @@ def too_large(needed: float, limit: float | None) -> Ineligible | None:
     return Ineligible(State.OUT_OF_MEMORY, f"{reason}, may use {readable(limit, 'memory')}")
 
 
+def too_inaccurate(error: float | None, limit: float | None) -> Ineligible | None:
+    """Whether an error, if it is known, exceeds the limit."""
+    if limit is None or error is None or error <= limit:
+        return None
+    return Ineligible(State.INACCURATE, f"off by about {error:.1e}, allowed is {limit:.1e}")
+
+
 def _outside_domain(steps: Mapping[str, str], sizes: Sizes) -> Ineligible | None:
     for operation, name in steps.items():
         route = routes.find(operation, name)

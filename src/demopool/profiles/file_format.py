@@ -193,11 +193,14 @@ def _decided(row: dict[str, Any], schema: int) -> Decided:
 
 
 def _measured(row: dict[str, Any], case: Case) -> Measured:
+    first, error = row.get("first_call_s"), row.get("error")
     return Measured(
         *_candidate(row["backend"], row["route"], case),
         _seconds(row["seconds"]),
         str(Verdict(row["verdict"])),
         _text(row.get("code", "")),
+        None if first is None else _seconds(first),
+        None if error is None else _number(error, 0.0, 1e18),
     )
 
 

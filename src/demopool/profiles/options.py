@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..contract import registry
@@ -12,7 +12,8 @@ from ..problem.cases import Case
 from ..problem.routes import find, split
 from ..problem.vocabulary import State
 from . import estimates, forks
-from .eligibility import ineligible
+from .accuracy import known_error
+from .eligibility import ineligible, too_inaccurate
 from .records import Decided, Profile
 
 DEFAULT = "numpy:cpu"
@@ -25,6 +26,7 @@ class AutoQuestion(NamedTuple):
     backend, route   as the user gave them; a route, or a part of one, may be ``auto``
     subject          what runs: the descriptor of the case, or one operation that has its routes
     among            the only routes to take, if not all
+    accuracy         ``fast``: any that conforms; ``accurate``: the least known error; or its limit
     """
 
     case: Case
@@ -33,6 +35,7 @@ class AutoQuestion(NamedTuple):
     route: str
     subject: Subject
     among: tuple[str, ...] | None = None
+    accuracy: str | float = "fast"
 
     @property
     def fixed_backend(self) -> str:
@@ -45,7 +48,10 @@ class Option:
     """One candidate: what was predicted and measured, or why it is ruled out.
 
     at_least_s      a call was seen to take longer, on this case or a smaller one
-    state, reason   why it is ruled out: ``unsupported``, ``wrong``, ``error``, ``out-of-memory``
+    state, reason   why it is ruled out: ``unsupported``, ``wrong``, ``error``, ``out-of-memory``,
+                    ``inaccurate``
+    first_call_s    measured on this case
+    error           expected, or measured on this case if that is more
     """
 
     backend: str
@@ -56,6 +62,8 @@ class Option:
     needed_bytes: float | None = None
     state: State = State.OK
     reason: str = ""
+    first_call_s: float | None = None
+    error: float | None = None
 
     @property
     def estimated_s(self) -> float:
@@ -72,12 +80,24 @@ def options_for(
     question: AutoQuestion, profile: Profile, known: Decided | None
 ) -> tuple[Option, ...]:
     """Every candidate that the question allows; ``known`` is the record of this very case."""
-    return tuple(
+    found = tuple(
         _option(question, Candidate(backend, route), profile, known)
         for backend in _backends(question, profile)
         for route in Subject("descriptor", question.case.descriptor).routes()
         if _is_asked_for(question, route)
     )
+    if question.accuracy == "fast":
+        return found
+    errors = (option.error for option in found if option.state is State.OK)
+    least = min((error for error in errors if error is not None), default=None)
+    limit = least if isinstance(question.accuracy, str) else question.accuracy
+    return tuple(_within(option, limit) for option in found)
+
+
+def _within(option: Option, limit: float | None) -> Option:
+    """The option, ruled out if its error is too large, unless it already is for another reason."""
+    refusal = too_inaccurate(option.error, limit) if option.state is State.OK else None
+    return replace(option, **refusal._asdict()) if refusal else option
 
 
 def _backends(question: AutoQuestion, profile: Profile) -> tuple[str, ...]:
@@ -106,16 +126,20 @@ def _option(
     if reason:
         return Option(*candidate, state=State.UNSUPPORTED, reason=reason)
     case, subject = question.case, question.subject
-    measured = known.candidates if known else ()
-    times = [m.seconds for m in measured if (m.backend, m.route) == tuple(candidate)]
+    own = (
+        m for m in (known.candidates if known else ()) if (m.backend, m.route) == tuple(candidate)
+    )
+    measured = next(own, None)
     failure = profile.failure(case, candidate)
     return Option(
         *candidate,
         estimates.seconds(candidate, case, profile),
-        times[0] if times else None,
+        measured.seconds if measured else None,
         profile.at_least_seconds(case, candidate, usual_threads()) or None,
         estimates.bytes_needed(subject, candidate, case, profile),
         *(failure or (State.OK, "")),
+        measured.first_call_s if measured else None,
+        known_error(candidate, case, profile),
     )
 
 

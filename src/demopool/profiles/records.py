@@ -26,13 +26,15 @@ SAME = ("descriptor", "dtype", "order", "data")
 
 @dataclass(frozen=True)
 class Measured:
-    """One candidate of one case."""
+    """One candidate of one case; ``error`` is of its gamma, tau and p."""
 
     backend: str
     route: str
     seconds: float
     verdict: str
     code: str = ""
+    first_call_s: float | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,17 @@ class Profile:
         """Those that conformed and were timed at least once."""
         found = (m.backend for decided in self.decided for m in decided.candidates)
         return tuple(dict.fromkeys(found))
+
+    def error(self, case: Case, candidate: Candidate) -> float | None:
+        """The largest that was measured on this case, with the same gamma, tau and p."""
+        found = (
+            m.error
+            for d, m in self._times(case, candidate)
+            if m.error is not None
+            and all(_equal(d.case, case, name) for name in sizes(case))
+            and parameters(d.case) == parameters(case)
+        )
+        return max(found, default=None)
 
     def failure(self, case: Case, candidate: Candidate) -> Ineligible | None:
         """Why a candidate is not to be used for such a case: it was wrong, or it crashed.

@@ -107,13 +107,16 @@ def forget() -> None:
 
 
 def _found(choice: Choice) -> Decided:
+    by_call = choice.calls is None  # a total says nothing about who is fastest after the first call
     measured = tuple(
         Measured(
             row.backend,
             row.route,
             row.median_s,
-            str(row.verdict or Verdict.UNKNOWN),
+            str((by_call and row.verdict) or Verdict.UNKNOWN),
             choice.codes.get(row.backend, ""),
+            row.first_call_s if row.first_call_s and row.first_call_s > 0 else None,
+            row.error,
         )
         for row in choice.rows
         if row.state is State.OK and row.median_s and file_format.is_time(row.median_s)
@@ -121,9 +124,9 @@ def _found(choice: Choice) -> Decided:
     return Decided(
         choice.case,
         choice.threads,
-        str(choice.state),
-        choice.backend or "",
-        choice.route or "",
+        str(choice.state if by_call else Verdict.UNKNOWN),
+        (by_call and choice.backend) or "",
+        (by_call and choice.route) or "",
         measured,
         datetime.now(UTC).isoformat(timespec="seconds"),
         choice.whole and choice.backend is not None and bool(measured),
@@ -172,7 +175,11 @@ def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
     that takes too long on a loaded machine does not undo a measurement.
     """
     answer = old if _is_better(old, new) else new
-    times = {(m.backend, m.route): m for m in (*old.candidates, *new.candidates)}
+    times = {
+        (m.backend, m.route): m
+        for of in (old, new)
+        for m in (of.candidates if _same(of, answer) else _without_errors(of.candidates))
+    }
     again = {(m.backend, m.route) for m in new.candidates}
     without: dict[tuple[Any, ...], Untimed] = {}
     for u in old.untimed:
@@ -190,6 +197,15 @@ def _merged(old: Decided, new: Decided, checked: Case) -> Decided:
         untimed=tuple(without.values()),
         measured_at=new.measured_at,
     )
+
+
+def _same(of: Decided, answer: Decided) -> bool:
+    return parameters(of.case) == parameters(answer.case)
+
+
+def _without_errors(measured: Iterable[Measured]) -> Iterator[Measured]:
+    """Their times hold for another gamma, tau or p."""
+    return (replace(m, error=None) for m in measured)
 
 
 def _fault(of: Untimed) -> tuple[Any, ...]:

@@ -14,8 +14,9 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from ..choosing import qualifying
-from ..choosing.budget import Budget
-from ..choosing.racing import OutOfTime, Race
+from ..choosing.budget import Budget, OutOfTime
+from ..choosing.racing import Race
+from ..choosing.referee import JudgeFailed
 from ..choosing.runners import ProgressCallback, Runner, Workers
 from ..contract import registry
 from ..errors import InvalidInput
@@ -87,7 +88,7 @@ def race(
         progress(seconds, f"{claim.key}: {what}")
 
     running = ClaimRace(claim, workers, budget, save, of_claim)
-    with suppress(OutOfTime):
+    with suppress(OutOfTime, JudgeFailed):
         qualifying.qualify(running)
         if claim.measure == "lowest_s":
             running.take_turns()

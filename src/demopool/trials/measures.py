@@ -131,6 +131,7 @@ MEASURES = {
         Measure("needs_s", "time"),
         Measure("budget_s", "time"),
         Measure("calls", "other"),
+        Measure("job_calls", "other"),
         Measure("others_cores", "other"),
         # Once of every candidate.
         Measure(
