@@ -75,6 +75,8 @@ class FakeReferee:
         return Source(self.seed, 1)
 
     def judge(self, candidate: Any, case: Any, found: Any) -> Judgement:
+        if found in self._workers.errors:
+            return Judgement(self._workers.errors[found], 1e-2, case)
         return Judgement(1.0 if found in self._workers.wrong else 1e-7, 1e-5, case)
 
     def floor(self, candidate: Any, case: Any) -> None:
@@ -105,7 +107,7 @@ class FakeWorkers:
         self.threads = 1
         self.calls, self.clock = dict(calls), FakeClock()
         self.start, self.loading, self.placing, self.judging = start, loading, placing, judging
-        self.wrong = wrong
+        self.wrong, self.errors = wrong, dict[str, float]()
         self.referee = FakeReferee(self)
         self.asked: list[tuple[str, str, float]] = []
         self.turns = dict.fromkeys(self.calls, 0)

@@ -24,15 +24,12 @@ from demopool.commands.explain import explain_command
 from demopool.common import places
 from demopool.conformance import features
 from demopool.errors import InvalidInput, Unsupported
-from demopool.measurement.worker import Answer
 from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.problem.routes import ROUTES, descriptor_routes
 from demopool.problem.vocabulary import DESCRIPTORS, Descriptor, Dtype, State, Verdict
 from demopool.profiles import accuracy, auto, store
 from demopool.profiles.records import Profile
-from demopool.trials import requests
-from demopool.trials.judgement import Judgement
 
 import demopool as dp  # isort: skip
 
@@ -271,7 +268,7 @@ def test_explain_shows_errors() -> None:
 
     arguments = ("--descriptor", "power", "--n", "196", "--accuracy", "1e-5")
     done = run(*arguments)
-    assert "numpy:cpu by svd" in done.output
+    assert "numpy:cpu/svd" in done.output
     assert "Its error is about 6.1e-06, for accuracy=1e-05." in done.output
     assert " inaccurate" in done.output
     found = json.loads(run(*arguments, "--json").output)
@@ -288,10 +285,9 @@ def test_explain_shows_errors() -> None:
 class Judged(FakeWorkers):
     """Each candidate has an error of its own."""
 
-    def play(self, function: Any, name: str, case: Any, options: Any) -> tuple[Answer, float]:
-        if function is requests.run_judgement:
-            return Answer(State.OK, Judgement(ERRORS[name], 1e-2, case)), 0.0
-        return super().play(function, name, case, options)
+    def __init__(self, calls: Any) -> None:
+        super().__init__(calls)
+        self.errors = ERRORS
 
 
 @pytest.fixture
@@ -347,7 +343,7 @@ def test_stored_measurements_answer_for_any_limit(quick: None) -> None:
     workers = Judged(TIMES)
     found = _choose(workers, max_error=5e-4)
     assert found.route == "gram"
-    assert "run_judgement" not in {asked[0] for asked in workers.asked}
+    assert "run_descriptors" not in {asked[0] for asked in workers.asked}
     assert _choose().route == "eigh"
 
 

@@ -24,6 +24,8 @@ class Ranked:
                               compares totals
     at_least_s                a call was given up after this time
     untried                   it never ran: left out by plan or prediction, or no process started
+    limit_s                   the least work of the case at this machine's measured speed: no call
+                              can be much faster
     total_s                   of as many ``calls`` as were asked for, the first included
     """
 
@@ -46,6 +48,7 @@ class Ranked:
     error: float | None = None
     at_least_s: float | None = None
     untried: bool = False
+    limit_s: float | None = None
     total_s: float | None = None
 
     @property

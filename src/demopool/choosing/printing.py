@@ -26,6 +26,7 @@ _COLUMNS = {
     "total": 1,
     "x best": 1,
     "95 %": 3,
+    "x limit": 4,
     "rounds": 7,
     **{measure.heading: measure.rank for measure in ONCE.values()},
     "verdict": 0,
@@ -51,6 +52,12 @@ LEGEND_OF_TOTALS = (
 )
 
 
+LEGEND_OF_LIMIT = (
+    "x limit: the median over the least time for this work, by the speed of matrix",
+    "products and memory that was measured on this machine.",
+)
+
+
 def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
     """Whole sentences, which the caller wraps; the table is within ``width``."""
     case = choice.case
@@ -67,6 +74,8 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
         yield ""
     if any(row.ratio is not None and row.ratio != 1 for row in timed):
         yield from LEGEND if choice.calls is None else LEGEND_OF_TOTALS
+    if any(row.limit_s is not None for row in timed):
+        yield from LEGEND_OF_LIMIT
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in choice.rows:
         if row.median_s is None:
@@ -133,6 +142,12 @@ def table(rows: Sequence[Ranked], width: int, *, sizes_of_devices: bool) -> Iter
         yield line([row[name] for name in chosen])
 
 
+def _times(seconds: float | None, limit: float | None) -> str:
+    if not seconds or not limit:
+        return "-"
+    return f"{seconds / limit:.1f}" if seconds < 10 * limit else f"{seconds / limit:.0f}"
+
+
 def _cells(row: Ranked, best: float | None) -> dict[str, str]:
     ratio, interval = "-", "-"
     if row.ratio is not None:
@@ -150,6 +165,7 @@ def _cells(row: Ranked, best: float | None) -> dict[str, str]:
         "total": readable(row.total_s, "time"),
         "x best": ratio,
         "95 %": interval,
+        "x limit": _times(row.median_s, row.limit_s),
         "rounds": str(row.rounds),
         **{m.heading: readable(getattr(row, m.name), m.quantity) for m in ONCE.values()},
         "verdict": str(row.verdict or Verdict.UNKNOWN),

@@ -154,6 +154,9 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     checks.append(race.budget.spent - before)
     if judgement.is_right:
         race.keep(runner, "error", judgement.error)
+        limit = race.referee.floor(runner.candidate, runner.case or race.case)
+        if limit is not None:
+            race.keep(runner, "limit_s", limit)
         runner.judge()
         return
     runner.fail(

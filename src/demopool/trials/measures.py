@@ -128,6 +128,7 @@ MEASURES = {
         Measure("mean_s", "time"),
         Measure("at_least_s", "time"),
         Measure("loading_s", "time"),
+        Measure("limit_s", "time"),
         Measure("needs_s", "time"),
         Measure("budget_s", "time"),
         Measure("calls", "other"),
