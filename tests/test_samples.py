@@ -116,3 +116,20 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         list(samples.read(tmp_path / "absent.jsonl"))
     with pytest.raises(InvalidInput, match="cannot be written"):
         samples.append(tmp_path, [one])
+
+
+def test_times_of_who_was_wrong_later_are_no_times(tmp_path: Path) -> None:
+    rows = [
+        Sample("numpy:cpu", route, Case(), "call_s", 1.0, session=session)
+        for session in ("a", "b")
+        for route in ("dense", "matrix-free")
+    ]
+    wrong = Sample("numpy:cpu", "dense", Case(), "call_s", None, State.WRONG, "why", session="b")
+    samples.append(tmp_path / "s.jsonl", [*rows, wrong])
+    kept = [(r.session, r.route, r.value) for r in samples.read(tmp_path / "s.jsonl")]
+    assert kept == [
+        ("a", "dense", 1.0),
+        ("a", "matrix-free", 1.0),
+        ("b", "matrix-free", 1.0),
+        ("b", "dense", None),
+    ]

@@ -122,10 +122,13 @@ def append(path: Path, samples: Iterable[Sample]) -> None:
 def read(path: Path, warn: Callable[[str], object] | None = None) -> Iterator[Sample]:
     """The rows of a file in order; those of another schema and broken lines are passed over.
 
-    The sentence on broken lines goes to ``warn``, or else is a warning, once per file.
+    So are values of a candidate that was wrong later in the same session: a time of something that
+    does not do the work is no time. The sentence on broken lines goes to ``warn``, or else is a
+    warning, once per file.
     """
     lines = read_text(path).splitlines()
     broken = 0
+    rows: list[Sample] = []
     for line in lines:
         try:
             row = _parsed(line)
@@ -134,7 +137,9 @@ def read(path: Path, warn: Callable[[str], object] | None = None) -> Iterator[Sa
             broken += not half
             continue
         if row is not None:
-            yield row
+            rows.append(row)
+    wrong = {_candidate(row) for row in rows if row.state is State.WRONG and row.session}
+    yield from (row for row in rows if row.value is None or _candidate(row) not in wrong)
     if not broken:
         return
     lost = f"{broken} of {len(lines)} lines are invalid and are passed over"
@@ -144,6 +149,10 @@ def read(path: Path, warn: Callable[[str], object] | None = None) -> Iterator[Sa
     elif path not in _warned:
         _warned.add(path)
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+
+def _candidate(row: Sample) -> tuple[Any, ...]:
+    return row.session, row.backend, row.route, row.case
 
 
 _warned: set[Path] = set()
