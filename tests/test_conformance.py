@@ -53,13 +53,13 @@ def _marked(row: capabilities.CapabilityRow, dtype: str) -> object:
 def test_cell_conforms_to_the_reference(
     row: capabilities.CapabilityRow, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what is executed from its PTX, which is slow, every fourth example and law: other ones in
+    """Of what is executed from its PTX, which is slow, every eighth example and law: other ones in
     every cell, so that all of them occur; ``make test-all`` has them all."""
     found = registry.probe(row.backend)
     if found.state != "ok":
         pytest.skip(f"{row.backend}: {found.reason}")
     if Backend(row.backend).is_emulated:
-        every = cases(1, 4)
+        every = cases(1, 8)
         start = CELLS.index((row, dtype)) % every
         for name, everything in (("examples", examples), ("laws_of", laws_of)):
             monkeypatch.setattr(

@@ -47,7 +47,7 @@ def test_law(row: capabilities.CapabilityRow, dtype: str, law: str) -> None:
         pytest.skip(f"{row.backend}: {found.reason}")
     target = Target(backend(row.backend), row.operation, row.route, row.order, dtype)
 
-    @settings(max_examples=cases(25, 12))
+    @settings(max_examples=cases(25, 8))
     @given(IMAGES)
     def holds(image: list[list[int]]) -> None:
         X = np.array(image, dtype=dtype)

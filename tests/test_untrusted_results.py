@@ -349,7 +349,7 @@ def mutated(draw: st.DrawFn) -> dict[str, str]:
 _number = count()
 
 
-@settings(max_examples=cases(2000, 40))
+@settings(max_examples=cases(2000, 20))
 @given(mutated(), st.booleans())
 def test_any_file_is_read_or_left_out_with_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, texts: dict[str, str], drawn: bool

@@ -55,13 +55,16 @@ def main() -> int:
 
 
 def drawn(cells: Iterable[Cell]) -> frozenset[Cell]:
-    """One route of every benchmark on each backend; on one backend if it needs a new process."""
-    kept: dict[tuple[str, str], Cell] = {}
-    for cell in sorted(cells, key=lambda cell: (_backend(cell) != "numpy:cpu", cell)):
-        benchmark = cell[0]
-        backend = "any" if ".track_" in benchmark else _backend(cell)
-        kept.setdefault((benchmark, backend), cell)
-    return frozenset(kept.values())
+    """One route of every benchmark on one backend, each in its turn; one that is absent too."""
+    benchmarks: dict[str, dict[Backend, Cell]] = {}
+    for cell in sorted(cells):
+        benchmarks.setdefault(cell[0], {}).setdefault(_backend(cell), cell)
+    absent = next(of[Backend(ABSENT)] for of in benchmarks.values() if ABSENT in of)
+    kept = {absent}
+    for turn, of in enumerate(benchmarks.values()):
+        here = [cell for backend, cell in of.items() if backend != ABSENT]
+        kept.add(here[turn % len(here)])
+    return frozenset(kept)
 
 
 def _backend(cell: Cell) -> Backend:

@@ -1,7 +1,8 @@
 """The budget of a race: wall time for everything but the set-up of libraries.
 
 Starting a process, importing a library and compiling (by a call on little data) cannot be planned:
-they are set-up, and counted separately. All else is in the budget: placing data, first calls,
+they are set-up, and counted separately. So are the judge's answers and its measurement of the
+machine, once for a case. All else is in the budget: placing data, first calls,
 checks against the reference, memory, rounds, and new processes that confirm a winner.
 """
 

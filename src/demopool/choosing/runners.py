@@ -223,6 +223,10 @@ class Asking:
             self.progress(f"setting up {runner.name}")
             threads = {"threads": self._workers.threads}
             answer = self._ask(runner, requests.run_loading, SETUP_SECONDS, threads)
+            # The judge's own preparations: its process, the answers, the speed of the machine.
+            case = runner.case or self.case
+            source = {"source": self.referee.source(case)}
+            self.referee.floor(runner.candidate, case)
         if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
             self._stuck[runner.process] = runner.reason
         if isinstance(answer.value, Ineligible):
@@ -231,7 +235,6 @@ class Asking:
             return False
         runner.once.setdefault("loading_s", answer.value)
         self._ready[runner.name] = worker.pid
-        source = {"source": self.referee.source(runner.case or self.case)}
         placed = self._ask(runner, requests.run_placing, self.budget.patience, source)
         return placed.state is State.OK
 
