@@ -10,7 +10,10 @@ import pytest
 
 from demopool import pooling
 from demopool.choosing import referee
+from demopool.choosing.budget import Budget
+from demopool.choosing.racing import Race
 from demopool.choosing.referee import JudgeFailed, Referee
+from demopool.choosing.runners import Runner, Workers
 from demopool.machine import limits
 from demopool.machine.limits import Limits
 from demopool.measurement.worker import Answer
@@ -52,13 +55,14 @@ def umpire() -> Referee:
     return made
 
 
-def test_no_call_has_an_input_that_was_there_before() -> None:
-    stream = _stream(CASE, NUMPY)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_no_call_has_an_input_that_was_there_before(dtype: str) -> None:
+    stream = _stream(Case(batch=3, n=20, d=6, dtype=dtype, data="device"), NUMPY)
     contents, addresses, images = set(), [], set()
     for _ in range(60):
         images |= set(stream.next())
-        X = stream.job.data.host["X"]
-        assert stream.job.data.placed["X"].ctypes.data == X.ctypes.data
+        X = stream.job.data.placed["X"]
+        np.testing.assert_array_equal(X, stream.job.data.host["X"])
         assert (X != 0).any(axis=-1).all()
         contents.add(X.tobytes())
         addresses.append(X.ctypes.data)
@@ -71,13 +75,14 @@ def test_no_call_has_an_input_that_was_there_before() -> None:
 @pytest.mark.parametrize("descriptor", DESCRIPTORS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_honest_candidates_pass(descriptor: str, dtype: str, usable: str, umpire: Referee) -> None:
-    case = Case(descriptor=descriptor, batch=2, n=40, d=12, k=64, dtype=dtype)
+    data = "device" if dtype == "float64" else "host"
+    case = Case(descriptor=descriptor, batch=2, n=40, d=12, k=64, dtype=dtype, data=data)
     subject = Subject("descriptor", descriptor)
     for candidate in subject.candidates((usable,)):
         if ineligible(subject, candidate, case, package=pooling):
             continue
         stream = _stream(case, candidate, umpire.source(case).images)
-        turn = stream.turn(3, 1, watch=False)
+        turn = stream.turn(3, 1, thorough=True)
         assert len(turn.seconds) == 3
         assert len(turn.sums) == 4, "a call that is not reported is checked too"
         assert umpire.objection(candidate, case, turn, 0.0) == "", candidate
@@ -87,10 +92,10 @@ def test_where_the_reference_is_slow_the_answer_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain = answers.run_answers(CASE, SEED, seconds=1.0)
-    answers._shares.cache_clear()
+    answers._described.cache_clear()
     monkeypatch.setattr(answers.judgement, "twin", lambda case: Case(n=2, d=2))
     quick = answers.run_answers(CASE, SEED, seconds=0.0)
-    answers._shares.cache_clear()
+    answers._described.cache_clear()
     assert len(quick.signed) == 1, "one, however short the time"
     assert len(plain.signed) == answers.MOST_IMAGES
     np.testing.assert_allclose(quick.signed, plain.signed[:1], rtol=1e-9)
@@ -122,7 +127,7 @@ def test_objections(changes: dict[str, Any], words: str, umpire: Referee) -> Non
     stream = _stream(CASE, NUMPY, umpire.source(CASE).images)
     Judge.limits = Limits(1e9, 1e9, 1e9)
     try:
-        honest = stream.turn(3, 0, watch=False)._replace(seconds=[0.1] * 3, elapsed=5.0)
+        honest = stream.turn(3, 0, thorough=False)._replace(seconds=[0.1] * 3, elapsed=5.0)
         assert umpire.objection(NUMPY, CASE, honest, 5.0) == ""
         fresh = Referee(Judge())  # type: ignore[arg-type]
         fresh.seed = SEED
@@ -132,8 +137,31 @@ def test_objections(changes: dict[str, Any], words: str, umpire: Referee) -> Non
         Judge.limits = Limits(1e15, 1e15, 1e15)
 
 
+def test_an_image_is_judged_by_its_own_tolerance(umpire: Referee) -> None:
+    """Square images: the smallest eigenvalue, and with it the tolerance, differs by far."""
+    case = Case(descriptor="power", n=8, d=8)
+    found = answers.run_tolerances(case, SEED, 6, "eigh")
+    assert max(found) > 2 * min(found)
+    candidate = Candidate("numpy:cpu", "eigh")
+    stream = _stream(case, candidate, umpire.source(case).images)
+    for _ in range(20):
+        turn = stream.turn(8, 0, thorough=True)._replace(leaked=0.0)
+        assert umpire.objection(candidate, case, turn, 0.0) == ""
+
+
+@pytest.mark.serial
+def test_clocks_of_two_processes_agree_where_much_is_sent() -> None:
+    """Whole images of d = 2048 take longer to send than to make."""
+    case = Case(descriptor="sum", n=16, d=2048)
+    candidate = Candidate("numpy:cpu", "direct")
+    with Workers(1) as workers:
+        race = Race(case, [Runner(candidate)], workers, Budget(60))
+        for _ in range(12):
+            assert race.turn(race.runners[0], 1, 1, 0.1).state is State.OK, race.runners[0].reason
+
+
 def test_a_norm_and_a_value_that_are_off_are_seen(umpire: Referee) -> None:
-    turn = _stream(CASE, NUMPY, umpire.source(CASE).images).turn(2, 0, watch=False)
+    turn = _stream(CASE, NUMPY, umpire.source(CASE).images).turn(2, 0, thorough=True)
     off = [[(signed, magnitude * 1.001) for signed, magnitude in call] for call in turn.sums]
     assert "norm of image 1 of 3" in umpire.objection(NUMPY, CASE, turn._replace(sums=off), 0.0)
     assert turn.sample is not None

@@ -152,7 +152,7 @@ def choose(
             warnings.append("Interrupted: the answer is from what was measured until then.")
         except JudgeFailed as problem:
             standing = race.standing()
-            warnings.append(f"{problem}. No timed call can be checked, so nothing was timed.")
+            warnings.append(f"{problem}. Calls cannot be checked, so no more were timed.")
     found = answer(
         race.result(standing, reason),
         absent,

@@ -29,7 +29,8 @@ from .referee import Referee
 # Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
 # next turn. With this they spin for about 3 ms (2^23 cycles): long enough to stay awake between the
 # calls of one block, also where BLAS and loops of ours alternate, and asleep after the pause.
-QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23"}
+# Those of Intel's OpenMP would spin for 200 ms.
+QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23", "KMP_BLOCKTIME": "3"}
 
 SETUP_SECONDS = 60.0
 """For a library to load and compile, before it is given up."""
@@ -62,7 +63,7 @@ class Runner:
     untried     it failed without having run: its state shows nothing of it
     case        its own, in a race between descriptors; it then has a process of its own too
     leaks       work was seen to go on after its calls had returned
-    watched     its process was watched after a turn
+    watched     it had a thorough turn
     max_error   the largest error with which it may compete
     """
 
@@ -142,8 +143,8 @@ HANGS, HANGS_SECONDS = 10.0, 5.0
 """A turn that exceeds this multiple of its usual time plus these seconds is given up."""
 
 
-WATCHED = 0.05
-"""Of the turns after the first: those after which the process is watched for a moment."""
+THOROUGH = 0.1
+"""Of the turns after the first: those with more evidence, which takes longer."""
 
 
 class Asking:
@@ -223,10 +224,11 @@ class Asking:
             self.progress(f"setting up {runner.name}")
             threads = {"threads": self._workers.threads}
             answer = self._ask(runner, requests.run_loading, SETUP_SECONDS, threads)
-            # The judge's own preparations: its process, the answers, the speed of the machine.
-            case = runner.case or self.case
-            source = {"source": self.referee.source(case)}
-            self.referee.floor(runner.candidate, case)
+            if answer.state is State.OK:
+                # The judge's preparations: its process, the answers, the speed of the machine.
+                case = runner.case or self.case
+                source = {"source": self.referee.source(case)}
+                self.referee.floor(runner.candidate, case)
         if answer.state is State.TIMEOUT:  # the others of this library would be waited for as long
             self._stuck[runner.process] = runner.reason
         if isinstance(answer.value, Ineligible):
@@ -272,7 +274,7 @@ class Asking:
         hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
         patience = self.budget.patience
         case = runner.case or self.case
-        watch = runner.leaks or not runner.watched or random() < WATCHED
+        thorough = runner.leaks or not runner.watched or random() < THOROUGH
         began = time.perf_counter()
         answer = self.ask(
             runner,
@@ -281,7 +283,7 @@ class Asking:
             source=self.referee.source(case),
             calls=calls,
             discard=discard,
-            watch=watch,
+            thorough=thorough,
         )
         if answer.state is State.TIMEOUT:
             if patience <= hangs:
@@ -290,7 +292,7 @@ class Asking:
             self.keep(runner, "at_least_s", hangs / (calls + discard))
         if answer.state is not State.OK:
             return answer
-        runner.watched = runner.watched or watch
+        runner.watched = runner.watched or thorough
         turn = answer.value
         waited = time.perf_counter() - began
         objection = self.referee.objection(runner.candidate, case, turn, waited)

@@ -44,7 +44,7 @@ def _questions(operation: str, order: int, dtype: str, n: int, calls: int) -> li
 def overwritten(placed: Any, fresh: Any) -> Any:
     """The array with the values of another, at its own address if its library can write to it."""
     try:
-        placed[...] = fresh
+        placed[:] = fresh
     except Exception:
         return fresh
     return placed

@@ -1,7 +1,8 @@
 """How fast this processor multiplies and copies at best: the limit that no call can beat.
 
-Measured with NumPy in a process in which no candidate runs, kept with the best figures ever seen
-for this machine and number of threads: a busy moment makes the machine look slow, never fast.
+Measured with NumPy, and torch where it is installed, in a process in which no candidate runs. The
+best figures ever seen for this machine and number of threads are kept: a busy moment makes the
+machine look slow, never fast.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from . import fingerprint
 
 _PRODUCT = 1024
 _SMALL, _LARGE = 1 << 18, 1 << 26
-"""Bytes of a copy by one thread: what its cache holds, and what no cache holds."""
+"""Bytes of a copy: what the cache of a thread holds, and what no cache holds."""
 
 _SECONDS = 0.1
 """For each figure; the best of the repetitions counts."""
@@ -70,10 +71,11 @@ def measured(threads: int, dtype: str) -> Limits:
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal((_PRODUCT, _PRODUCT)).astype(dtype) for _ in range(2))
     out = np.empty_like(A)
-    product = _best(lambda: np.matmul(A, B, out=out))
+    product = min(_best(lambda: np.matmul(A, B, out=out)), _best_of_torch(A, B, threads))
     with ThreadPoolExecutor(threads) as pool:
 
         def copied(size: int) -> float:
+            size = max(size // threads, _SMALL)  # of all threads together
             pairs = [(np.ones(size, np.uint8), np.empty(size, np.uint8)) for _ in range(threads)]
             repeats = max(1, _LARGE // size // 8)
 
@@ -86,6 +88,17 @@ def measured(threads: int, dtype: str) -> Limits:
 
         memory = copied(_LARGE)
         return Limits(2.0 * _PRODUCT**3 / product, max(copied(_SMALL), memory), memory)
+
+
+def _best_of_torch(A: np.ndarray, B: np.ndarray, threads: int) -> float:
+    """Seconds of the same product by torch, if it is there: NumPy may have a slow BLAS."""
+    try:
+        import torch
+    except Exception:
+        return float("inf")
+    torch.set_num_threads(threads)
+    first, second = torch.from_numpy(A), torch.from_numpy(B)
+    return _best(lambda: torch.mm(first, second))
 
 
 def _best(work: Callable[[], object]) -> float:

@@ -25,7 +25,8 @@ def code_key(backend: str) -> str:
     if specification is None:
         return ""
     own = Path(__file__).parent.parent
-    files = [own / "trials" / "jobs.py"]
+    files = [own / "trials" / name for name in ("jobs.py", "streams.py", "answers.py")]
+    files += [own / "choosing" / "referee.py"]
     files += [own / "pooling" / name for name in ("operations.py", "description.py")]
     for folder in (*_folders(specification.load.__module__), *_shared()):
         files += [file for file in folder.rglob("*") if file.suffix in _SUFFIXES]

@@ -74,8 +74,7 @@ class Subject(NamedTuple):
     def output_shape(self, case: Case) -> tuple[int, ...]:
         """Of the result, batch included."""
         if self.kind == "descriptor":
-            sketched = Descriptor(self.name).is_sketched
-            return (case.batch, case.k if sketched else case.d**case.order)
+            return (case.batch, case.length)
         return (case.batch, *OPERATIONS[self.name].shape(case))
 
     @property

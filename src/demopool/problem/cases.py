@@ -38,6 +38,11 @@ class Case:
         if self.dtype is None:  # which ``describe`` takes for that of the features
             raise InvalidInput("dtype of a case must be a name such as float32; got None.")
 
+    @property
+    def length(self) -> int:
+        """Values of one descriptor."""
+        return self.k if self.descriptor.is_sketched else int(self.d**self.order)
+
     def parameters_of(self, *operations: Operation) -> dict[str, Any]:
         """Those parameters of the operations that a case has; it has none of ``normalize``."""
         names = dict.fromkeys(name for operation in operations for name in operation.parameters)

@@ -17,8 +17,8 @@ def least_seconds(case: Case, limits: Limits) -> float:
 
 def moved_bytes(case: Case) -> float:
     """Features are read once, descriptors are written once."""
-    length = case.k if case.descriptor.is_sketched else case.d**case.order
-    return case.batch * (case.n * case.d * case.dtype.bytes + length * case.dtype.result.bytes)
+    read, written = case.n * case.d * case.dtype.bytes, case.length * case.dtype.result.bytes
+    return float(case.batch * (read + written))
 
 
 def least_flops(case: Case) -> float:

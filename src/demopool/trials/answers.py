@@ -2,11 +2,13 @@
 
 The answers are those of the reference where it takes about a second, else of ``numpy:cpu`` in
 float64 by its cheapest route, which conformance compares with the reference. Tolerances are those
-of ``judgement.py``, from the case or a smaller twin; they grow with the square root of the sizes.
+of ``judgement.py``: of each image, or where that would take too long the largest of some images of
+a smaller twin, which grows with the square root of the sizes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import log2, sqrt
 from time import perf_counter
@@ -27,6 +29,9 @@ MOST_IMAGES = 6
 
 _MOST_BYTES = 256 * 2**20
 """Of the answers that are kept."""
+
+_TWINS = 4
+"""Images of a twin, whose largest tolerance counts."""
 
 _LIKELY = 6.0
 """Standard deviations: a sum with random signs is never so far off by chance."""
@@ -59,11 +64,18 @@ def run_answers(case: Case, seed: int, *, seconds: float) -> Answers:
     )
 
 
-def run_tolerance(case: Case, route: str) -> float:
-    """Of one entry, relative to the largest of its image before the final norm."""
-    small = judgement.twin(case)
+def run_tolerances(case: Case, seed: int, images: int, route: str) -> list[float]:
+    """Of one entry of each image, relative to its largest before the final norm."""
+    small = replace(judgement.twin(case), batch=images)
+    if (small.n, small.d) == (case.n, case.d):
+        expected = np.stack([_described(case, seed, number) for number in range(images)])
+        found = judgement.allowed(judgement.images(small, seed), expected, route, small)
+        return [float(t) + of_norm(case) for t in np.broadcast_to(found, (images,))]
+    small = replace(small, batch=_TWINS)
+    X = judgement.images(small, seed)
     growth = sqrt(case.n * case.d / (small.n * small.d))
-    return growth * float(np.max(judgement.allowed(small, route))) + of_norm(case)
+    largest = np.max(judgement.allowed(X, judgement.expected(small, seed), route, small))
+    return [growth * float(largest) + of_norm(case)] * images
 
 
 def run_comparison(case: Case, seed: int, number: int, values: Array) -> float:
@@ -78,7 +90,7 @@ def run_comparison(case: Case, seed: int, number: int, values: Array) -> float:
 def of_norm(case: Case) -> float:
     """What the final norm may add: the sum of magnitudes is 1 up to this."""
     eps = float(np.finfo(case.dtype.result).eps)
-    return 8 * eps * (1 + log2(case.d**case.order if not case.descriptor.is_sketched else case.k))
+    return 8 * eps * (1 + log2(case.length))
 
 
 def explained(answers: Answers, image: int, tolerance: float) -> float:
@@ -87,9 +99,15 @@ def explained(answers: Answers, image: int, tolerance: float) -> float:
     return _LIKELY * each * sqrt(answers.length) + tolerance * abs(answers.signed[image])
 
 
-@lru_cache(maxsize=MOST_IMAGES)
 def _shares(case: Case, seed: int, number: int) -> Array:
     """The descriptor of an image before its final norm, divided by its sum of magnitudes."""
+    v = _described(case, seed, number)
+    return v / np.abs(v).sum()
+
+
+@lru_cache(maxsize=2 * MOST_IMAGES)
+def _described(case: Case, seed: int, number: int) -> Array:
+    """The descriptor of an image before its final norm."""
     X = streams.image(case, seed, number)
     parameters = judgement.options(case)
     small = judgement.twin(case)
@@ -104,5 +122,4 @@ def _shares(case: Case, seed: int, number: int) -> Array:
             k=case.k,
             **parameters,
         )
-    v = np.asarray(v, np.float64).reshape(-1)
-    return v / np.abs(v).sum()
+    return np.asarray(v, np.float64).reshape(-1)

@@ -62,19 +62,14 @@ def images(case: Case, seed: int) -> NDArray[Any]:
 
 def run_judgement(route: str, case: Case, seed: int, found: NDArray[Any]) -> Judgement:
     """In the judge's process: of descriptors of :func:`images`, before their final norm."""
-    X, expected = images(case, seed), _expected(case, seed)
-    if found.shape != expected.shape or not np.isfinite(found).all():
+    wanted = expected(case, seed)
+    if found.shape != wanted.shape or not np.isfinite(found).all():
         return Judgement(float("inf"), 0.0, case)
-    largest = np.abs(expected).max(axis=-1)
-    errors = np.abs(found.astype(np.float64) - expected).max(axis=-1) / largest
-    limits = np.broadcast_to(_allowed(X, expected, route, case), errors.shape)
+    largest = np.abs(wanted).max(axis=-1)
+    errors = np.abs(found.astype(np.float64) - wanted).max(axis=-1) / largest
+    limits = np.broadcast_to(allowed(images(case, seed), wanted, route, case), errors.shape)
     worst = int(np.argmax(errors / limits))
     return Judgement(float(errors[worst]), float(limits[worst]), case)
-
-
-def allowed(case: Case, route: str) -> Any:
-    """Tolerance of every image of a twin, before the final norm."""
-    return _allowed(images(case, 0), _expected(case, 0), route, case)
 
 
 def options(case: Case) -> dict[str, Any]:
@@ -82,14 +77,15 @@ def options(case: Case) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=2)
-def _expected(case: Case, seed: int) -> NDArray[Any]:
+def expected(case: Case, seed: int) -> NDArray[Any]:
     """One answer of the reference judges all candidates of a case."""
     X = images(case, seed)
     hashing = hashes(case.d, case.k) if case.descriptor.is_sketched else None
     return reference.describe(X, case.descriptor, hashes=hashing, **options(case))
 
 
-def _allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> Any:
+def allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> Any:
+    """Tolerance of every image, before the final norm."""
     n, d, dtype = case.n, case.d, case.dtype
     if case.descriptor.method == "power":
         spectrum = reference.spectrum(X)

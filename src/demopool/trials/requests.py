@@ -178,10 +178,10 @@ def run_turn(
     source: Source,
     calls: int,
     discard: int,
-    watch: bool,
+    thorough: bool,
 ) -> Turn:
     """As the case says data starts: from NumPy to NumPy, or where the backend works."""
-    return _stream(subject, candidate, case, source).turn(calls, discard, watch)
+    return _stream(subject, candidate, case, source).turn(calls, discard, thorough)
 
 
 def run_descriptors(

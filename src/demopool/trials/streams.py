@@ -34,6 +34,9 @@ from .jobs import Data, Job, features
 
 Array = NDArray[Any]
 
+_SHORT = 1.0
+"""Seconds of a turn after which two more calls are made, to see whether results last."""
+
 SLOTS = 3
 """Arrays in rotation."""
 
@@ -50,7 +53,7 @@ MOST_LEAKED = 1.0
 """Seconds; a process that is at work for longer is not waited for."""
 
 # What is measured must not be able to replace what measures.
-_dot, _abs, _multiply, _asarray, _array = np.dot, np.abs, np.multiply, np.asarray, np.array
+_dot, _abs, _multiply, _array = np.dot, np.abs, np.multiply, np.array
 _now, _cpu, _sleep = perf_counter, process_time, sleep
 
 
@@ -67,8 +70,8 @@ class Turn(NamedTuple):
     seconds   of every call
     which     of the pool's images, for every call and image of its batch
     sums      for every call and image: with random signs, and of magnitudes
-    sample    one image of one call in full: its number in the pool, and the values
-    leaked    seconds of CPU time after the calls had returned
+    sample    of a thorough turn: one image of one call in full, its number and values
+    leaked    seconds for which the process was at work after the calls had returned
     unread    seconds that readings took longer than they say
     elapsed   seconds of everything, by the same clock
     reason    what the process itself saw to be wrong, or ""
@@ -139,16 +142,11 @@ class Stream:
         for _ in range(SLOTS):
             X = np.zeros(shape, self.case.dtype)
             slot = _Slot(Data({"X": X}, {}))
-            self._fill(slot)
-            slot.data.placed["X"] = self.job.place(X)
+            if self.case.data == "device":
+                slot.data.placed["X"] = self.job.place(X.copy())
             self.slots.append(slot)
-        length = self.job_length()
-        self._signs = signs(length, self.source.seed).astype(self.case.dtype.result)
-
-    def job_length(self) -> int:
-        """Values of a descriptor."""
-        case = self.case
-        return case.k if case.descriptor.is_sketched else int(case.d**case.order)
+        random_signs = signs(self.case.length, self.source.seed)
+        self._signs = random_signs.astype(self.case.dtype.result)
 
     def next(self) -> tuple[int, ...]:
         """Put the next input before the job; returns which images of the pool it holds."""
@@ -157,33 +155,39 @@ class Stream:
         self._last = number
         slot = self.slots[number]
         self._fill(slot)
-        placed = slot.data.placed
-        placed["X"] = overwritten(placed["X"], self.job.place(slot.data.host["X"]))
-        self.job.data.host, self.job.data.placed = slot.data.host, slot.data.placed
+        if self.case.data == "device":
+            placed = slot.data.placed
+            placed["X"] = overwritten(placed["X"], self.job.place(slot.data.host["X"]))
+            self.job.device.synchronize()
+            self.job.data.placed = placed
+        self.job.data.host = slot.data.host
         return slot.which
 
     def _fill(self, slot: _Slot) -> None:
         X, rng = slot.data.host["X"], self._rng
         slot.which = tuple(int(i) for i in rng.integers(len(self._pool), size=len(X)))
         for target, number in zip(X, slot.which, strict=True):
-            cut = int(rng.integers(self.case.n))
-            # A power of two where rounding would be seen: results are worked in float32.
-            power = rng.integers(-1, 2) if self.case.dtype.is_half else rng.uniform(-1, 1)
-            factor = X.dtype.type(2.0**power)
             source = self._pool[number]
+            if self.case.dtype.is_half:
+                # Rounding would be seen, because results are worked in float32: an exact factor.
+                factor = X.dtype.type(2.0 ** int(rng.integers(-1, 2)))
+                _multiply(source[rng.permutation(self.case.n)], factor, out=target)
+                continue
+            cut, factor = int(rng.integers(self.case.n)), X.dtype.type(2.0 ** rng.uniform(-1, 1))
             _multiply(source[cut:], factor, out=target[: self.case.n - cut])
             _multiply(source[:cut], factor, out=target[self.case.n - cut :])
 
-    def turn(self, calls: int, discard: int, watch: bool) -> Turn:
+    def turn(self, calls: int, discard: int, thorough: bool) -> Turn:
         """Timed calls, after ``discard`` that are not reported but checked too.
 
-        watch   look for work that goes on afterwards, and for results that do not last
+        thorough   bring a whole image as evidence, look for work that goes on afterwards and for
+                   results that do not last
         """
         began = _now()
-        turn = self._turn(calls, discard, watch)
+        turn = self._turn(calls, discard, thorough)
         return turn._replace(elapsed=_now() - began)
 
-    def _turn(self, calls: int, discard: int, watch: bool) -> Turn:
+    def _turn(self, calls: int, discard: int, thorough: bool) -> Turn:
         job = self.job
         call = job.run_from_host if self.case.data == "host" else job.run
         clock = Clock(job.device, touch=self._touch)
@@ -205,20 +209,22 @@ class Stream:
                 turn.seconds.append(reading.wall + late)
             turn.which.append(which)
             turn.sums.append([sums(row, self._signs) for row in values])
-            if number == sampled:
+            if thorough and number == sampled:
                 row = int(self._rng.integers(len(values)))
                 sample = which[row], _array(values[row])
             del values
         turn = turn._replace(sample=sample, unread=around - read)
-        if not watch:
-            return turn
-        return turn._replace(leaked=leaked_seconds(), reason=self._overwritten_result(call))
+        if thorough:
+            turn = turn._replace(leaked=leaked_seconds())
+            if sum(turn.seconds) < _SHORT:  # else two more calls would be too long
+                turn = turn._replace(reason=self._overwritten_result(call))
+        return turn
 
     def _touch(self, result: Any) -> Any:
         """One value, read while the clock runs: a result that is not there yet is made now."""
         if self.case.data == "host":
             return result[0, 0]
-        return self.job.to_numpy(result[..., -1:])
+        return self.job.to_numpy(result[:, -1:])
 
     def _values(self, result: Any) -> tuple[Array | str, float]:
         """As NumPy, and seconds to charge for it: on the host the values should be there."""
@@ -227,7 +233,7 @@ class Stream:
         if type(values) is not np.ndarray:
             return f"the result is a {type(values).__name__}, not an array", 0.0
         took = _now() - before
-        shape = (self.case.batch, self.job_length())
+        shape = (self.case.batch, self.case.length)
         if values.shape != shape:
             return f"the result has the shape {values.shape} instead of {shape}", 0.0
         if values.dtype != self.case.dtype.result:
@@ -254,20 +260,17 @@ class Stream:
 
 
 def leaked_seconds() -> float:
-    """CPU time of this process after its calls have returned: of work that they left behind.
+    """How long this process is at work after its calls have returned.
 
-    Waits as long as threads may spin, then sees whether the process is idle; if not, until it is.
+    Threads of libraries may spin for a moment and wait for more; after that it should be idle.
+    ``MOST_LEAKED`` if it does not become so.
     """
-    before = _cpu()
     _sleep(_SPIN_SECONDS)
-    spun = _cpu() - before
-    leaked = 0.0
-    began = _now()
-    while _now() - began < MOST_LEAKED:
+    began, leaked = _now(), 0.0
+    while leaked < MOST_LEAKED:
         start, cpu = _now(), _cpu()
         _sleep(_IDLE_SECONDS)
-        used = _cpu() - cpu
-        if used < _BUSY * (_now() - start):
-            return leaked + spun if leaked else 0.0
-        leaked += used
-    return max(leaked, MOST_LEAKED)
+        if _cpu() - cpu < _BUSY * (_now() - start):
+            return leaked
+        leaked = _now() - began
+    return MOST_LEAKED
