@@ -5,6 +5,7 @@ A subject is what candidates compete at: a descriptor from features to final nor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 from ..errors import InvalidInput
@@ -74,7 +75,7 @@ class Subject(NamedTuple):
     def output_shape(self, case: Case) -> tuple[int, ...]:
         """Of the result, batch included."""
         if self.kind == "descriptor":
-            return (case.batch, case.length)
+            return (case.batch, replace(case, descriptor=Descriptor(self.name)).length)
         return (case.batch, *OPERATIONS[self.name].shape(case))
 
     @property
