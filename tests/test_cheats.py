@@ -17,6 +17,7 @@ from effort import cases
 GROUPS = 6
 """Cheats of a group compete in one race, each in a process of its own."""
 
+BUDGET = str(cases(25, 12))
 SEEN_IN = ("weights", "pool", "normalize")
 """Operations that the cheats spoil."""
 
@@ -62,7 +63,7 @@ def test_choose_refuses_every_cheat(group: int, installed: Path, tmp_path: Path)
     (result,) = _run(
         installed,
         tmp_path,
-        *("choose", *CASE, *data, "--threads", "1", "--budget", "25", "--backends", backends),
+        *("choose", *CASE, *data, "--threads", "1", "--budget", BUDGET, "--backends", backends),
     )["results"]
     rows = {row["backend"]: row for row in result["candidates"] if row["route"] == "dense"}
     assert rows["numpy:cpu"]["state"] == "ok", rows["numpy:cpu"]["reason"]
