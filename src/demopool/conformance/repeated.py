@@ -19,6 +19,10 @@ CALLS = 52
 """More than fifty: some mistakes come once in so many calls."""
 
 EMULATED_CALLS = 3
+
+SLACK = 10.0
+"""Times the tolerance: examples judge the accuracy, and what is stale is off by far more."""
+
 WHERE = "repeated calls"
 
 
