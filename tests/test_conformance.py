@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 from effort import cases
@@ -35,6 +38,12 @@ def _drawn() -> list[tuple[capabilities.CapabilityRow, str]]:
     return sorted(drawn, key=CELLS.index)
 
 
+def _every(step: int, start: int, things: Iterable[Any]) -> list[Any]:
+    """Every so many of them, one at least."""
+    found = list(things)
+    return found[start % len(found) :: step] if found else []
+
+
 def _id(value: object) -> str:
     if isinstance(value, capabilities.CapabilityRow):
         return f"{value.backend}-{value.operation}-{value.route}-{value.order}"
@@ -63,11 +72,12 @@ def test_cell_conforms_to_the_reference(
         start = CELLS.index((row, dtype)) % every
         for name, everything in (("examples", examples), ("laws_of", laws_of)):
             monkeypatch.setattr(
-                engine, name, lambda *a, f=everything, **k: [*f(*a, **k)][start::every]
+                engine, name, lambda *a, f=everything, **k: _every(every, start, f(*a, **k))
             )
     target = Target(backend(row.backend), row.operation, row.route, row.order, dtype)
-    # A draw has the largest examples, of real features, in one dtype alone.
-    verdict = check_cell(target, quick=cases(False, dtype != "float32"))
+    # A draw has the largest examples, of real features, in one dtype and on one backend alone.
+    large = (row.backend, dtype) == ("numpy:cpu", "float32")
+    verdict = check_cell(target, quick=cases(False, not large))
     assert verdict.state is State.OK, f"{verdict.where}: {verdict.reason}"
     assert verdict.worst is not None
 

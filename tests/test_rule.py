@@ -21,7 +21,7 @@ from demopool.choosing import rule
 from demopool.choosing.rule import Round, standing_of
 from demopool.problem.vocabulary import Verdict
 
-RUNS, BUDGET = cases(1000, 600), 30.0
+RUNS, BUDGET = cases(1000, 500), 30.0
 BUSY_RUNS = cases(5000, 400)
 CALL = 0.005
 NAMES = ("a", "b", "c")
