@@ -16,7 +16,7 @@ from ptx_samples import cases
 
 from demopool import ptx
 
-TESTED = effort.cases(MUTANTS, 16)
+TESTED = effort.cases(MUTANTS, 8)
 
 # Mutants that are left, by sample: a piece of the line of the source that was changed, and why no
 # test can see it, once for each mutant. One that is left and not named here fails the test, and so

@@ -18,7 +18,7 @@ from .backends import BACKENDS, EVERY_KERNEL, Backend
 from .mutation import MUTANTS, Examined, check
 from .survivors import SURVIVORS
 
-TESTED = cases(MUTANTS, 3)
+TESTED = cases(MUTANTS, 2)
 
 
 @pytest.mark.parametrize(("backend", "kernel"), EVERY_KERNEL)
