@@ -31,8 +31,8 @@ _MOST_BYTES = 256 * 2**20
 """Of the answers that are kept."""
 
 _RARE = 2.0
-"""Times the tolerance of conformance: a race may meet an image that a few hundred examples do not
-have, and what a candidate gains by computing less is far more."""
+"""Times the tolerance of conformance, which ``polar`` in float64 was seen to exceed 1.7 times on a
+small image. A candidate that computes less is off by far more than this."""
 
 _TWINS = 4
 """Images of a twin, whose largest tolerance counts."""
