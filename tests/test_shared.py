@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from array_api_compat import numpy as xp
 
+from demopool import reference
+from demopool.conformance import tolerance
 from demopool.implementations.shared import polynomials, roots
 from demopool.implementations.shared.scaling import weights_factor
 
@@ -80,6 +82,33 @@ def test_polynomials_are_the_derived_ones() -> None:
     for lower, table in roots.POLYNOMIALS.items():
         derived = polynomials.coefficients(lower, len(table))
         np.testing.assert_allclose(table, derived, rtol=1e-6, atol=1e-9)
+
+
+def test_smallest_iterate_of_polar_is_that_of_its_polynomials() -> None:
+    for dtype, (lower, table) in zip(
+        ("float32", "float64"), sorted(roots.POLYNOMIALS.items(), reverse=True), strict=True
+    ):
+        x = np.linspace(lower**0.5, 1, 100_000)
+        for polynomial in table[:2]:
+            x = polynomials.evaluate(polynomial, x)
+        # The worst root lies between two points of the grid.
+        assert tolerance.SMALLEST["polar", dtype] == pytest.approx(x.min(), rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_polar_is_within_its_tolerance_on_many_images(dtype: str) -> None:
+    """Rounding is amplified on rare ones, by cancellation in the second step."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 9, 5)) + 1.0
+    X = X.astype(dtype).astype(np.float64)
+    spectrum = reference.spectrum(X)
+    A = np.swapaxes(X, -1, -2) @ X
+    expected = reference.matrix_power(A, p=0.5)
+    found = roots.polar(A.astype(dtype), xp=xp, product=np.matmul, to_rounding=True)
+    used = np.abs(found - expected).max(axis=(-2, -1)) / np.abs(expected).max(axis=(-2, -1))
+    allowed = tolerance.for_power(spectrum, 9, expected, dtype, p=0.5, route="polar")
+    assert (used <= allowed).all()
+    assert (used > 0.01 * allowed).any()
 
 
 def test_weights_factor_is_one_without_scaling_or_iterations() -> None:

@@ -85,7 +85,7 @@ def test_honest_candidates_pass(descriptor: str, dtype: str, usable: str, umpire
         turn = stream.turn(3, 1, thorough=True)
         assert len(turn.seconds) == 3
         assert len(turn.sums) == 4, "a call that is not reported is checked too"
-        assert umpire.objection(candidate, case, turn, 0.0) == "", candidate
+        assert umpire.objection(candidate, case, turn, turn.began, turn.ended) == "", candidate
 
 
 def test_where_the_reference_is_slow_the_answer_is_the_same(
@@ -118,7 +118,9 @@ def test_sums_are_those_of_the_squares(size: int) -> None:
         ({"leaked": streams.MOST_LEAKED}, "still at work"),
         ({"sums": [[(np.nan, 1.0)] * 3] * 3}, "not its descriptor"),
         ({"sums": [[(0.9, 1.0)] * 3] * 3}, "not its descriptor"),
-        ({"elapsed": 0.01}, "its clock is wrong"),
+        ({"ended": 0.01}, "its clock is wrong"),
+        ({"began": -0.1, "ended": 4.9}, "its clock is wrong"),
+        ({"ended": 5.1}, "its clock is wrong"),
         ({"unread": 4.99}, "its clock is wrong"),
         ({"seconds": [1e-9] * 3}, "faster than the machine can"),
     ],
@@ -127,11 +129,11 @@ def test_objections(changes: dict[str, Any], words: str, umpire: Referee) -> Non
     stream = _stream(CASE, NUMPY, umpire.source(CASE).images)
     Judge.limits = Limits(1e9, 1e9, 1e9)
     try:
-        honest = stream.turn(3, 0, thorough=False)._replace(seconds=[0.1] * 3, elapsed=5.0)
-        assert umpire.objection(NUMPY, CASE, honest, 5.0) == ""
+        honest = stream.turn(3, 0, thorough=False)._replace(seconds=[0.1] * 3, began=0.0, ended=5.0)
+        assert umpire.objection(NUMPY, CASE, honest, 0.0, 5.0) == ""
         fresh = Referee(Judge())  # type: ignore[arg-type]
         fresh.seed = SEED
-        assert words in fresh.objection(NUMPY, CASE, honest._replace(**changes), 5.0)
+        assert words in fresh.objection(NUMPY, CASE, honest._replace(**changes), 0.0, 5.0)
     finally:
         del Judge.limits
         Judge.limits = Limits(1e15, 1e15, 1e15)
@@ -146,7 +148,7 @@ def test_an_image_is_judged_by_its_own_tolerance(umpire: Referee) -> None:
     stream = _stream(case, candidate, umpire.source(case).images)
     for _ in range(20):
         turn = stream.turn(8, 0, thorough=True)._replace(leaked=0.0)
-        assert umpire.objection(candidate, case, turn, 0.0) == ""
+        assert umpire.objection(candidate, case, turn, turn.began, turn.ended) == ""
 
 
 @pytest.mark.serial
@@ -163,12 +165,14 @@ def test_clocks_of_two_processes_agree_where_much_is_sent() -> None:
 def test_a_norm_and_a_value_that_are_off_are_seen(umpire: Referee) -> None:
     turn = _stream(CASE, NUMPY, umpire.source(CASE).images).turn(2, 0, thorough=True)
     off = [[(signed, magnitude * 1.001) for signed, magnitude in call] for call in turn.sums]
-    assert "norm of image 1 of 3" in umpire.objection(NUMPY, CASE, turn._replace(sums=off), 0.0)
+    times = turn.began, turn.ended
+    found = umpire.objection(NUMPY, CASE, turn._replace(sums=off), *times)
+    assert "norm of image 1 of 3" in found
     assert turn.sample is not None
     image, values = turn.sample
     spoilt = values.copy()
     spoilt[-1] += 0.01
-    found = umpire.objection(NUMPY, CASE, turn._replace(sample=(image, spoilt)), 0.0)
+    found = umpire.objection(NUMPY, CASE, turn._replace(sample=(image, spoilt)), *times)
     assert "the error of one was" in found
 
 

@@ -38,16 +38,18 @@ IMPOSSIBLE = 0.5
 REQUEST_SECONDS = 0.005
 """A request itself takes this long at most, but for values that are sent."""
 
-SLOW_CLOCK, SLOW_CLOCK_SECONDS = 1.5, 0.3
-"""How far the clocks of two processes may be apart, on a machine that is busy."""
+APART, APART_SECONDS = 1.5, 0.05
+"""How far two sums of times may be apart, on a machine that is busy."""
 
 
 @dataclass
-class _Clocks:
-    """Seconds of a candidate's turns, by the clock of this process and by its own."""
+class _Times:
+    """Seconds of a candidate's turns: as we waited, by its own clock, and of its readings."""
 
-    ours: float = 0.0
-    its: float = 0.0
+    waited: float = 0.0
+    elapsed: float = 0.0
+    read: float = 0.0
+    unread: float = 0.0
 
 
 class JudgeFailed(Exception):
@@ -63,7 +65,7 @@ class Referee:
         self._answers: dict[Case, Answers] = {}
         self._tolerances: dict[tuple[Case, str], list[float]] = {}
         self._floors: dict[Case, float] = {}
-        self._clocks: dict[tuple[Candidate, Case], _Clocks] = {}
+        self._times: dict[tuple[Candidate, Case], _Times] = {}
 
     def source(self, case: Case) -> Source:
         """Where the inputs of the timed calls come from."""
@@ -83,18 +85,17 @@ class Referee:
             self._floors[case] = floors.least_seconds(case, found)
         return self._floors[case]
 
-    def objection(self, candidate: Candidate, case: Case, turn: Turn, waited: float) -> str:
-        """Why the turn does not count, or ""; ``waited`` is how long it took by our own clock."""
+    def objection(
+        self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float
+    ) -> str:
+        """Why the turn does not count, or ""; ``asked`` and ``answered``: when, by our clock."""
         if turn.reason:
             return turn.reason
-        total = self._clocks.setdefault((candidate, case), _Clocks())
-        if turn.sample is None:  # sending a whole image takes its time
-            total.ours += waited - REQUEST_SECONDS
-            total.its += turn.elapsed - turn.unread
-        if total.ours > SLOW_CLOCK * total.its + SLOW_CLOCK_SECONDS:
+        if self._is_clock_wrong(candidate, case, turn, asked, answered):
             return (
-                f"its clock is wrong: its turns took {readable(total.ours, 'time')}, and by its "
-                f"clock {readable(total.its, 'time')}"
+                f"its clock is wrong: a turn took {readable(answered - asked, 'time')}, by its "
+                f"clock {readable(turn.ended - turn.began, 'time')}, by its calls "
+                f"{readable(sum(turn.seconds), 'time')}"
             )
         if turn.leaked >= streams.MOST_LEAKED:
             return (
@@ -102,6 +103,21 @@ class Referee:
                 "had returned"
             )
         return self._wrong_sum(candidate, case, turn) or self._too_fast(candidate, case, turn)
+
+    def _is_clock_wrong(
+        self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float
+    ) -> bool:
+        total = self._times.setdefault((candidate, case), _Times())
+        total.read += sum(turn.seconds)
+        total.unread += turn.unread
+        if turn.sample is None:  # sending a whole image takes its time
+            total.waited += answered - asked - REQUEST_SECONDS
+            total.elapsed += turn.ended - turn.began
+        return (
+            not asked <= turn.began <= turn.ended <= answered
+            or total.waited > APART * total.elapsed + APART_SECONDS
+            or total.unread > APART * total.read + APART_SECONDS
+        )
 
     def _wrong_sum(self, candidate: Candidate, case: Case, turn: Turn) -> str:
         known = self._of(case)

@@ -275,7 +275,7 @@ class Asking:
         patience = self.budget.patience
         case = runner.case or self.case
         thorough = runner.leaks or not runner.watched or random() < THOROUGH
-        began = time.perf_counter()
+        asked = time.perf_counter()
         answer = self.ask(
             runner,
             requests.run_turn,
@@ -294,8 +294,8 @@ class Asking:
             return answer
         runner.watched = runner.watched or thorough
         turn = answer.value
-        waited = time.perf_counter() - began
-        objection = self.referee.objection(runner.candidate, case, turn, waited)
+        answered = time.perf_counter()
+        objection = self.referee.objection(runner.candidate, case, turn, asked, answered)
         if objection:
             runner.fail(State.WRONG, objection)
             self.keep_failure(runner)

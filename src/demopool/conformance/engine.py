@@ -175,7 +175,7 @@ def ask_repeatedly(target: Target, calls: int) -> None:
         if held is not None and not np.array_equal(ops.to_numpy(held[0]), held[1], equal_nan=True):
             raise Violation("overwritten", f"call {number} changed the result of the one before")
         error, allowed = _compare(values, question, question.allowed(target.route))
-        if not _used((error, allowed)) <= repeated.SLACK:
+        if not _used((error, allowed)) <= 1:
             raise Violation(
                 "repeated", f"call {number} in a row is off by {error:.2e}, allowed {allowed:.2e}"
             )

@@ -20,10 +20,6 @@ CALLS = 52
 
 EMULATED_CALLS = 3
 
-SLACK = 10.0
-"""Times the tolerance. What is stale is off by far more, and examples judge the accuracy: ``polar``
-in float64 was seen at 1.7 times its tolerance on one of these images, not explained yet."""
-
 WHERE = "repeated calls"
 
 

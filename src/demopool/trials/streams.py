@@ -73,7 +73,8 @@ class Turn(NamedTuple):
     sample    of a thorough turn: one image of one call in full, its number and values
     leaked    seconds for which the process was at work after the calls had returned
     unread    seconds that readings took longer than they say
-    elapsed   seconds of everything, by the same clock
+    began     when, by the clock of this process; Python's is the same in all of a machine
+    ended     likewise
     reason    what the process itself saw to be wrong, or ""
     """
 
@@ -83,7 +84,8 @@ class Turn(NamedTuple):
     sample: tuple[int, Array] | None = None
     leaked: float = 0.0
     unread: float = 0.0
-    elapsed: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0
     reason: str = ""
 
 
@@ -185,7 +187,7 @@ class Stream:
         """
         began = _now()
         turn = self._turn(calls, discard, thorough)
-        return turn._replace(elapsed=_now() - began)
+        return turn._replace(began=began, ended=_now())
 
     def _turn(self, calls: int, discard: int, thorough: bool) -> Turn:
         job = self.job
