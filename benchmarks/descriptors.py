@@ -1,4 +1,4 @@
-"""Every descriptor: time on all cases, tracked measures on the network cases."""
+"""Every descriptor on the network cases: time and all tracked measures."""
 
 from .suite import Descriptor as _Descriptor
 

@@ -40,6 +40,8 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"{NAME}.{name}")
 
 
+reference = _load(f"{NAME}.reference", ROOT / "reference")
+arrays = _module("common.arrays")
 candidates = _module("problem.candidates")
 cases = _module("problem.cases")
 hashing = _module("problem.hashing")
@@ -52,4 +54,4 @@ memory = _module("measurement.memory")
 eligibility = _module("profiles.eligibility")
 jobs = _module("trials.jobs")
 measures = _module("trials.measures")
-reference = _load(f"{NAME}.reference", ROOT / "reference")
+streams = _module("trials.streams")

@@ -1,18 +1,10 @@
-"""Every operation: time on all cases, tracked measures on the network cases."""
+"""The operations whose routes differ, on the network cases: time and error."""
 
 from .suite import Operation as _Operation
 
 
 class Weights(_Operation, of="weights"):
     """Democratic weights by damped Sinkhorn iterations."""
-
-
-class Pool(_Operation, of="pool"):
-    """The weighted second-order pool."""
-
-
-class Sketch(_Operation, of="sketch"):
-    """Tensor Sketch of every feature."""
 
 
 class PoolSketch(_Operation, of="pool_sketch"):
@@ -29,7 +21,3 @@ class MatrixPower(_Operation, of="matrix_power"):
 
 class PowerSketch(_Operation, of="power_sketch"):
     """The sketch of the matrix power."""
-
-
-class Normalize(_Operation, of="normalize"):
-    """Signed square root and unit length."""

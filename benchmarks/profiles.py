@@ -4,35 +4,41 @@ Parameters are constant, so a profile only selects. It runs in slices, one per c
 results at the end of a run, so an interruption loses only the current slice.
 
 fast      every descriptor on one VGG image with all routes, and on one ResNet image with the routes
-          that need no d x d decomposition; first call, memory and error on the VGG image
-regular   every descriptor on all cases, every operation on the network cases; all tracked values
-          on single images
+          that need no d x d decomposition; first call, memory and error on the VGG image; curves of
+          democratic pooling over n and d
+regular   every descriptor and gradient on the network cases, every operation on single images, time
+          and memory of every descriptor over n and d; all tracked values on single images
 full      everything
+gpu       the regular profile on the backends of a GPU, and the baselines
 """
 
 from __future__ import annotations
 
 import re
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from . import descriptors, gradients, operations
+from . import descriptors, gradients, operations, scaling_d, scaling_n
 from .harness import cases, measures, vocabulary
-from .suite import BASELINE
+from .suite import BASELINE, case_name
+
+MODULES = (descriptors, scaling_n, scaling_d, operations, gradients)
 
 _SINGLE = ("vgg-b1", "resnet-b1")
-_ANY_ROUTE = "[^']*"
+_ANY = "[^']*"
 # Excludes routes that take seconds per call at d = 2048.
 _QUICK_ROUTE = r"(?![^']*(?:eigh|svd|newton|polar))[^']*"
+_ONE_ROUTE = "(?:plain|direct|dense|svd|moment|svd.moment|dense.moment)"
 
 
 class Part(NamedTuple):
-    """Some methods of a module's classes on some cases."""
+    """Some methods of a module's classes; without sizes on all of them."""
 
     module: str
     methods: tuple[str, ...]
-    cases: tuple[str, ...]
-    route: str = _ANY_ROUTE
+    sizes: tuple[Any, ...] = ()
+    route: str = _ANY
+    classes: tuple[str, ...] = ()
     device: str = ""
 
 
@@ -41,42 +47,40 @@ def _tracked(*where: str) -> tuple[str, ...]:
 
 
 _HOST_VALUES = _tracked("everywhere")
-_ALL_VALUES = _tracked("everywhere", "transfers")
-_DEVICE_VALUES = _tracked("devices")
+_ALL_VALUES = _tracked("everywhere", "transfers", "devices")
 _TIMES = ("time_call", "time_forward_backward")
+_CURVES = ("time_call", "track_peak_host_bytes", "track_peak_device_bytes")
+_SCALING = ("scaling_n", "scaling_d")
+
+_REGULAR = (
+    Part("descriptors", ("time_call",)),
+    Part("descriptors", _ALL_VALUES, _SINGLE),
+    *(Part(module, _CURVES) for module in _SCALING),
+    Part("operations", ("time_call", "track_error"), _SINGLE),
+    Part("gradients", ("time_forward_backward",)),
+)
 
 PROFILES: dict[str, tuple[Part, ...]] = {
     "fast": (
-        Part("descriptors", ("time_call",), ("vgg-b1",)),
+        Part("descriptors", ("time_call", *_HOST_VALUES), ("vgg-b1",)),
         Part("descriptors", ("time_call",), ("resnet-b1",), _QUICK_ROUTE),
-        Part("descriptors", _HOST_VALUES, ("vgg-b1",)),
-        Part("descriptors", _DEVICE_VALUES, ("vgg-b1",), device="cuda"),
+        Part("descriptors", ("track_peak_device_bytes",), ("vgg-b1",)),
+        *(Part(module, _CURVES, classes=("Democratic",)) for module in _SCALING),
         Part("gradients", ("time_forward_backward",), ("vgg-b1",)),
     ),
-    "regular": (
-        Part("descriptors", ("time_call",), tuple(cases.NAMED)),
-        Part("descriptors", _ALL_VALUES, _SINGLE),
-        Part("descriptors", _DEVICE_VALUES, _SINGLE, device="cuda"),
-        Part("operations", ("time_call",), cases.NETWORKS),
-        Part("operations", ("track_error",), _SINGLE),
-        Part("gradients", ("time_forward_backward",), cases.NETWORKS),
-    ),
+    "regular": _REGULAR,
     "full": tuple(
-        part
-        for module in ("descriptors", "operations", "gradients")
-        for part in (
-            Part(module, (*_TIMES, *_ALL_VALUES), tuple(cases.NAMED)),
-            Part(module, _DEVICE_VALUES, tuple(cases.NAMED), device="cuda"),
-        )
+        Part(module.__name__.rpartition(".")[2], (*_TIMES, *_ALL_VALUES)) for module in MODULES
     ),
+    "gpu": tuple(part._replace(device="cuda") for part in _REGULAR),
     # CI runs every class once on its smallest case, so that none breaks unnoticed.
     "smallest": (
-        Part("descriptors", ("time_call",), ("n49-d64",)),
-        Part("operations", ("time_call",), ("n49-d64",)),
-        Part("descriptors", _ALL_VALUES, ("vgg-b1",), "(?:plain|direct|dense|svd|moment)"),
-        Part("operations", _ALL_VALUES, ("vgg-b1",), "(?:plain|direct|dense)"),
-        Part("descriptors", _DEVICE_VALUES, ("vgg-b1",), "(?:direct|dense)"),
-        Part("gradients", ("time_forward_backward",), ("n49-d64",)),
+        Part("descriptors", ("time_call",), ("vgg-b1",)),
+        Part("descriptors", _ALL_VALUES, ("vgg-b1",), _ONE_ROUTE),
+        Part("scaling_n", _CURVES, (16,), _ONE_ROUTE),
+        Part("scaling_d", _CURVES, (16,), _ONE_ROUTE),
+        Part("operations", ("time_call", "track_error"), ("vgg-b1",), _ONE_ROUTE),
+        Part("gradients", ("time_forward_backward",), ("vgg-b1",), _ONE_ROUTE),
     ),
 }
 
@@ -92,12 +96,13 @@ class Slice(NamedTuple):
 def slices(profile: str, backends: tuple[str, ...]) -> list[Slice]:
     """The runs of a profile, on these backends and the baseline."""
     made: list[Slice] = []
-    for module in (descriptors, operations, gradients):
+    for module in MODULES:
         short = module.__name__.rpartition(".")[2]
         parts = [part for part in PROFILES[profile] if part.module == short]
         for name, found in vars(module).items():
             if not name.startswith("_") and isinstance(found, type):
-                patterns = tuple(_pattern(part, name, backends) for part in parts)
+                asked = [part for part in parts if name in (part.classes or (name,))]
+                patterns = tuple(_pattern(part, name, backends) for part in asked)
                 cells = frozenset(_cells(short, found, patterns))
                 if cells:
                     made.append(Slice(f"{short}.{name}", patterns, cells))
@@ -105,20 +110,29 @@ def slices(profile: str, backends: tuple[str, ...]) -> list[Slice]:
 
 
 def _pattern(part: Part, name: str, backends: tuple[str, ...]) -> str:
-    everyone = map(vocabulary.Backend, (BASELINE.backend, *backends))
-    chosen = "|".join(b for b in everyone if part.device in ("", b.device))
-    methods, sizes = "|".join(part.methods), "|".join(part.cases)
-    who = rf"'(?:{chosen})/{part.route}'" if chosen else "(?!)"
-    return rf"^{part.module}\.{name}\.(?:{methods})\({who}, '(?:{sizes})'\)$"
+    chosen = map(vocabulary.Backend, backends)
+    ours = [b for b in chosen if part.device in ("", b.device)]
+    everyone = "|".join((BASELINE.backend, *ours))
+    methods = "|".join(part.methods)
+    sizes = f"(?:{'|'.join(map(repr, part.sizes))})" if part.sizes else "[^,)]*"
+    who = rf"'(?:{everyone})/{part.route}'"
+    return rf"^{part.module}\.{name}\.(?:{methods})\({who}, {sizes}\)$"
 
 
-def _cells(module: str, made: type, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:
+def pattern_of(benchmark: str, candidate: str, case: str) -> str:
+    """The pattern that selects one cell."""
+    axis = benchmark.partition(".")[0].removeprefix("scaling_")
+    size = getattr(cases.from_name(case), axis) if axis in cases.AXES else case
+    return f"^{re.escape(f'{benchmark}({candidate!r}, {size!r})')}$"
+
+
+def _cells(module: str, made: Any, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:
     """The (benchmark, candidate, case) that asv will select, by asv's own rule."""
     selected = []
     for method in vars(made).values():
-        for candidate, case in product(*getattr(method, "params", ((), ()))):
+        for candidate, size in product(*getattr(method, "params", ((), ()))):
             benchmark = f"{module}.{made.__name__}.{method.__name__}"
-            text = f"{benchmark}({candidate!r}, {case!r})"
+            text = f"{benchmark}({candidate!r}, {size!r})"
             if any(re.search(pattern, text) for pattern in patterns):
-                selected.append((benchmark, candidate, case))
+                selected.append((benchmark, candidate, case_name(made.axis, size)))
     return selected

@@ -82,7 +82,7 @@ class FakeReferee:
     def floor(self, candidate: Any, case: Any) -> None:
         return None
 
-    def objection(self, candidate: Any, case: Any, turn: Turn, waited: float) -> str:
+    def objection(self, candidate: Any, case: Any, turn: Turn, *moments: float) -> str:
         return ""
 
 

@@ -24,7 +24,7 @@ DEMOCRATIC = Subject("descriptor", "democratic")
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: f"{s.kind} {s.name}")
 def test_every_job_gives_the_reference_answer(usable: str, subject: Subject) -> None:
-    wanted = jobs.expected(reference, demopool, subject, SMALL)
+    wanted = jobs.expected(reference, demopool, subject, SMALL, jobs.inputs(subject, SMALL))
     for candidate in subject.candidates((usable,)):
         if ineligible(subject, candidate, SMALL, package=demopool):
             continue

@@ -7,51 +7,100 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import baselines, descriptors, gradients, notes, operations, profiles, suite
+from benchmarks import (
+    baselines,
+    descriptors,
+    gradients,
+    inputs,
+    notes,
+    operations,
+    profiles,
+    scaling_d,
+    scaling_n,
+    suite,
+)
 from benchmarks.harness import NAME
 from benchmarks.harness import jobs as harness_jobs
+from benchmarks.harness import reference as harness_reference
 from demopool import reference
 from demopool.problem import cases
-from demopool.problem.candidates import SUBJECTS, Candidate
-from demopool.problem.vocabulary import TIMED_BACKENDS
+from demopool.problem.candidates import SUBJECTS, Candidate, Subject
+from demopool.problem.routes import Sizes
+from demopool.problem.vocabulary import DESCRIPTORS, TIMED_BACKENDS, Backend, Dtype
+from demopool.profiles import eligibility
 
 ROOT = Path(__file__).parent.parent
 
-MODULES = (descriptors, operations, gradients)
+MODULES = profiles.MODULES
+OF_DESCRIPTORS = (descriptors, scaling_n, scaling_d, gradients)
 
 
 def _classes(module: Any) -> dict[str, Any]:
     return {n: c for n, c in vars(module).items() if isinstance(c, type) and n[0] != "_"}
 
 
-def test_there_is_a_class_for_every_subject() -> None:
-    found = {c.subject for m in (descriptors, operations) for c in _classes(m).values()}
-    assert {tuple(subject) for subject in found} == {tuple(subject) for subject in SUBJECTS}
-    assert len(_classes(gradients)) == 6
+def test_there_is_a_class_for_every_descriptor_and_operation_with_a_choice() -> None:
+    for module in OF_DESCRIPTORS:
+        assert [c.subject.name for c in _classes(module).values()] == list(DESCRIPTORS)
+    with_choice = [s for s in SUBJECTS if s.kind == "operation" and len(s.routes()) > 1]
+    found = [tuple(c.subject) for c in _classes(operations).values()]
+    assert found == [tuple(subject) for subject in with_choice]
 
 
-def test_two_parameters_with_the_baseline_and_every_backend() -> None:
+def test_sizes_are_numbers_over_two_decades_on_each_axis() -> None:
+    for module, axis in ((scaling_n, "n"), (scaling_d, "d")):
+        for made in _classes(module).values():
+            assert made.param_names == ("candidate", axis)
+            assert made.time_call.params[1] == cases.AXES[axis].sizes
+            assert made.track_peak_host_bytes.params == made.time_call.params
+            assert made.track_peak_device_bytes.params[1] == made.time_call.params[1]
+        sizes = cases.AXES[axis].sizes
+        assert len(sizes) >= 6
+        assert all(isinstance(size, int) for size in sizes)
+        assert max(sizes) >= 100 * min(sizes)
     for module in (descriptors, operations):
         for made in _classes(module).values():
             assert made.param_names == ("candidate", "case")
-            candidates, names = made.time_call.params
-            assert candidates[0] == "baseline/plain"
-            assert names == tuple(cases.NAMED)
-            assert {Candidate.parse(c).backend for c in candidates[1:]} == set(TIMED_BACKENDS)
-            for measure in suite.measures.ONCE:
-                assert getattr(made, f"track_{measure}").params == (candidates, cases.NETWORKS)
+            assert made.time_call.params[1] == cases.NETWORKS
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: f"{s.kind} {s.name}")
+def test_candidates_are_the_baseline_and_those_that_some_machine_can_have(subject: Subject) -> None:
+    """By the capability table of this tree; the suite must not depend on what it measures."""
+    first, *found = suite.candidates_of(subject)
+    assert first == "baseline/plain"
+    possible = [
+        str(candidate)
+        for candidate in subject.candidates()
+        if not eligibility.unsupported(
+            candidate.backend, subject.steps(candidate.route), Dtype("float32"), 2, Sizes()
+        )
+    ]
+    assert found == possible
+
+
+def test_device_memory_and_transfers_are_asked_of_gpus_only() -> None:
+    for module in (descriptors, scaling_n, scaling_d):
+        for made in _classes(module).values():
+            every = made.time_call.params[0]
+            on_gpus = tuple(c for c in every if Backend(c.partition("/")[0]).on_gpu)
+            assert 0 < len(on_gpus) < len(every)
+            assert made.track_peak_device_bytes.params[0] == on_gpus
+            if module is descriptors:
+                assert made.track_with_transfer_s.params[0] == on_gpus
 
 
 def test_the_harness_is_the_working_tree_and_not_what_is_installed() -> None:
     assert harness_jobs.__name__ == f"{NAME}.trials.jobs"
     assert Path(harness_jobs.__file__) == ROOT / "src" / "demopool" / "trials" / "jobs.py"
-    assert Path(suite.reference.__file__) == ROOT / "reference" / "__init__.py"
+    assert Path(harness_reference.__file__) == ROOT / "reference" / "__init__.py"
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: f"{s.kind} {s.name}")
@@ -59,9 +108,10 @@ def test_baselines_give_the_reference_answer(subject: Any) -> None:
     import demopool
 
     case = demopool.Case(batch=2, n=20, d=6, k=32, dtype="float64")
-    given = {**harness_jobs.inputs(subject, case), "hashes": demopool.hashes(6, 32)}
-    found = baselines.BASELINES[subject.kind, subject.name](given, case)
-    wanted = harness_jobs.expected(reference, demopool, subject, case)
+    given = harness_jobs.inputs(subject, case)
+    with_hashes = {**given, "hashes": demopool.hashes(6, 32)}
+    found = baselines.BASELINES[subject.kind, subject.name](with_hashes, case)
+    wanted = harness_jobs.expected(reference, demopool, subject, case, given)
     assert harness_jobs.relative_error(np.asarray(found), wanted) < 1e-6
 
 
@@ -80,9 +130,29 @@ def test_profiles_select_by_asvs_rule(profile: str) -> None:
     assert backends <= {"baseline", "numpy:cpu", "torch:cuda"}
     assert "baseline" in backends
     on_device = {Candidate.parse(c).backend for b, c, _ in cells if "peak_device" in b}
-    assert "torch:cuda" in on_device
-    # Elsewhere it is not asked for where there is none; here it must show as skipped.
-    assert (on_device == {"torch:cuda"}) == (profile != "smallest")
+    assert on_device == {"torch:cuda"}
+    if profile == "gpu":
+        assert "numpy:cpu" not in backends
+    assert all(re.search(profiles.pattern_of(*cell), _asv_name(*cell)) for cell in cells[::7])
+
+
+def _asv_name(benchmark: str, candidate: str, case: str) -> str:
+    """The text that asv puts patterns to."""
+    axis = {"scaling_n": "n", "scaling_d": "d"}.get(benchmark.split(".")[0], "case")
+    size = case if axis == "case" else getattr(cases.from_name(case), axis)
+    return f"{benchmark}({candidate!r}, {size!r})"
+
+
+def test_every_class_is_in_a_profile_and_every_cell_in_the_full_one() -> None:
+    parts = profiles.slices("full", tuple(TIMED_BACKENDS))
+    count = sum(
+        len(method.params[0]) * len(method.params[1])
+        for module in MODULES
+        for made in _classes(module).values()
+        for method in vars(made).values()
+        if hasattr(method, "params")
+    )
+    assert sum(len(part.cells) for part in parts) == count
 
 
 def test_the_smallest_profile_has_every_class() -> None:
@@ -105,12 +175,13 @@ def test_what_cannot_run_is_skipped_with_its_reason(
         power.setup("numpy:cpu/newton-schulz", "resnet-b8")
     with pytest.raises(NotImplementedError, match="singular"):
         power.setup("numpy:cpu/newton", "resnet-b1")
-    power.setup("numpy:cpu/gram", "n49-d64")
+    over_n = scaling_n.Power()
+    over_n.setup("numpy:cpu/gram", 49)
     with pytest.raises(NotImplementedError, match="no device memory"):
-        power.track_peak_device_bytes("numpy:cpu/gram", "n49-d64")
+        over_n.track_peak_device_bytes("numpy:cpu/gram", 49)
     monkeypatch.setattr(suite, "_job", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        power.setup("numpy:cpu/gram", "n49-d64")
+        power.setup("numpy:cpu/gram", "vgg-b1")
     lines = (tmp_path / "results" / "host" / "01234567-borrowed-py3.11.jsonl").read_text()
     rows = [json.loads(line) for line in lines.splitlines()]
     assert [row["kind"] for row in rows] == ["fingerprint", *["skip"] * 3, "failure"]
@@ -118,7 +189,8 @@ def test_what_cannot_run_is_skipped_with_its_reason(
     assert rows[1]["state"] == "timeout"
     assert rows[1]["benchmark"] == "descriptors.Power"
     assert rows[2]["state"] == "unsupported"
-    assert rows[3]["benchmark"] == "descriptors.Power.track_peak_device_bytes"
+    assert rows[3]["benchmark"] == "scaling_n.Power.track_peak_device_bytes"
+    assert rows[3]["case"] == "n49-d512"
     assert rows[4]["reason"] == "ZeroDivisionError: division by zero"
 
 
@@ -161,18 +233,75 @@ def test_a_failing_call_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert last["reason"] == "ZeroDivisionError: division by zero"
 
 
-def test_a_wrong_result_has_an_error_and_one_that_is_not_finite_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class Fixed:
+    """Inputs with one answer."""
+
+    def __init__(self, wanted: Any) -> None:
+        self.wanted, self.changes = wanted, 0
+
+    def next(self) -> None:
+        self.changes += 1
+
+    def expected(self) -> Any:
+        return self.wanted
+
+
+def test_a_wrong_result_has_an_error_and_one_that_is_not_finite_fails() -> None:
     wanted = np.eye(3)[np.newaxis]
-    monkeypatch.setattr(suite, "_expected", lambda *_: wanted)
-    made = operations.Pool()
+    made = operations.Power()
+    made.inputs = Fixed(wanted)
     for wrong, error in ((0.0, 0.0), (0.25, 0.25)):
         made.job = Slow(wanted + wrong * np.ones((3, 3)))
-        assert made.track_error("numpy:cpu/direct", "vgg-b1") == error
+        assert made.track_error("numpy:cpu/eigh", "vgg-b1") == error
+        assert made.job.calls == suite.JUDGED_CALLS
+    assert made.inputs.changes == 2 * (suite.JUDGED_CALLS - 1)
     made.job = Slow(wanted * np.nan)
     with pytest.raises(ArithmeticError, match="not finite"):
-        made.track_error("numpy:cpu/direct", "vgg-b1")
+        made.track_error("numpy:cpu/eigh", "vgg-b1")
+
+
+CANDIDATES = ("baseline/plain", "numpy:cpu/dense", "torch:cpu/dense")
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES)
+@pytest.mark.parametrize("module", [descriptors, operations])
+def test_no_two_calls_in_a_row_have_the_same_array_and_errors_are_small(
+    module: Any, candidate: str
+) -> None:
+    made = module.Weights() if module is operations else module.Democratic()
+    places, contents = [], []
+    for _ in range(6):
+        made.setup(candidate, "vgg-b1")
+        X = made.job.to_numpy(made.job.data.placed["X"])
+        places.append(X.__array_interface__["data"][0])
+        contents.append(X.tobytes())
+        np.testing.assert_array_equal(X, made.job.data.host["X"])
+    assert all(one != other for one, other in pairwise(places))
+    assert 1 < len(set(places)) <= 3
+    assert len(set(contents)) >= (6 if module is descriptors else 2)
+    assert made.track_error(candidate, "vgg-b1") < 1e-4
+
+
+@pytest.mark.parametrize("module", [descriptors, operations])
+def test_a_result_that_is_remembered_has_a_large_error(module: Any) -> None:
+    made = module.Weights() if module is operations else module.Democratic()
+    made.setup("numpy:cpu/dense", "vgg-b1")
+    first = made.job.run()
+    stale = Slow(first)
+    stale.data, stale.place = made.job.data, made.job.place
+    made.job = stale
+    assert made.track_error("numpy:cpu/dense", "vgg-b1") > 0.01
+
+
+def test_gradients_have_another_input_for_every_call() -> None:
+    made = gradients.Democratic()
+    found = []
+    for _ in range(3):
+        made.setup("torch:cpu/dense", "vgg-b1")
+        made.time_forward_backward("torch:cpu/dense", "vgg-b1")
+        found.append(made.job.data.placed["X"].grad.numpy().copy())
+    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[1], found[2])
 
 
 def test_the_judge_does_not_come_from_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,10 +310,10 @@ def test_the_judge_does_not_come_from_the_commit(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(demopool, "hashes", lambda *_: 1 / 0)
     sketched = descriptors.SketchedSum()
-    sketched.setup("baseline/plain", "n49-d64")
+    sketched.setup("baseline/plain", "vgg-b1")
     assert sketched.job.run().shape == (1, 8192)
-    assert suite._expected.__globals__["hashing"].__name__ == f"{NAME}.problem.hashing"
-    assert suite.reference.weights.__module__ == f"{NAME}.reference.democratic"
+    assert inputs.hashing.__name__ == f"{NAME}.problem.hashing"
+    assert inputs.reference.weights.__module__ == f"{NAME}.reference.democratic"
 
 
 def test_a_baseline_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +321,10 @@ def test_a_baseline_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch
         patience.setattr(suite, "CALL_SECONDS", 0.1)
         with pytest.raises(NotImplementedError, match="would take over"):
             descriptors.Power().setup("baseline/plain", "resnet-b1")
-    small = suite.eligibility.CallLimits(bytes=1e9)
+    small = suite.eligibility.CallLimits(bytes=1e7)
     monkeypatch.setattr(suite.eligibility, "limits_here", lambda *_: small)
     with pytest.raises(NotImplementedError, match="would hold"):
-        descriptors.Democratic().setup("baseline/plain", "n50176-d64")
+        scaling_n.Democratic().setup("baseline/plain", 3136)
 
 
 def test_the_fingerprint_is_noted_again_when_it_changes(
@@ -220,10 +349,10 @@ def test_nothing_is_noted_without_asv(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_tracked_value_is_a_number() -> None:
     made = descriptors.Democratic()
     for candidate in ("baseline/plain", "numpy:cpu/dense"):
-        made.setup(candidate, "n49-d64")
+        made.setup(candidate, "vgg-b1")
         for measure in ("first_call_s", "with_transfer_s", "peak_host_bytes"):
-            assert getattr(made, f"track_{measure}")(candidate, "n49-d64") >= 0
-        made.time_call(candidate, "n49-d64")
+            assert getattr(made, f"track_{measure}")(candidate, "vgg-b1") >= 0
+        made.time_call(candidate, "vgg-b1")
 
 
 def test_importing_the_suite_imports_no_backend_library() -> None:

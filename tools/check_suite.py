@@ -8,7 +8,6 @@ draw of them.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable
@@ -17,10 +16,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks.profiles import Slice, slices
+from benchmarks.profiles import Slice, pattern_of, slices
 from demopool.problem.candidates import Candidate
 from demopool.problem.vocabulary import Backend
-from demopool.trials.measures import MEASURES, Where
 
 from .bench import config_with, planned, run, usable_backends
 
@@ -41,7 +39,7 @@ def main() -> int:
     cells = frozenset[Cell]().union(*(part.cells for part in parts))
     if os.environ.get(ALL) != "1":
         cells = drawn(cells)
-    patterns = tuple(_pattern(*cell) for cell in sorted(cells))
+    patterns = tuple(pattern_of(*cell) for cell in sorted(cells))
     every = Slice("every benchmark class once", patterns, cells)
     plan = planned(config_with(folder="suite"), [every])
     shutil.rmtree(plan.folder.parent, ignore_errors=True)
@@ -71,10 +69,6 @@ def _backend(cell: Cell) -> Backend:
     return Candidate.parse(cell[1]).backend
 
 
-def _pattern(benchmark: str, candidate: str, case: str) -> str:
-    return f"^{re.escape(f'{benchmark}({candidate!r}, {case!r})')}$"
-
-
 def problems(frame: Any, every: Slice) -> list[str]:
     """What has neither a number nor a reason that is meant, and classes without any number."""
     rows = {(r.benchmark, r.candidate, r.case): r for r in frame.itertuples()}
@@ -88,10 +82,8 @@ def problems(frame: Any, every: Slice) -> list[str]:
     numbers = {(cell[0], _backend(cell)) for cell, row in rows.items() if row.state == "ok"}
     usable = usable_backends()
     for benchmark, backend in sorted({(cell[0], _backend(cell)) for cell in every.cells}):
-        measure = MEASURES.get(benchmark.rpartition(".track_")[2])
-        devices = measure is not None and measure.where is Where.DEVICES
-        expected = (not devices or backend.on_gpu) and (backend == "baseline" or backend in usable)
-        if expected and (benchmark, backend) not in numbers:
+        is_usable = backend == "baseline" or backend in usable
+        if is_usable and (benchmark, backend) not in numbers:
             found.append(f"{benchmark} gave no number on {backend}")
     return found
 

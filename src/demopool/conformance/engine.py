@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.arrays import overwritten
 from ..pooling.operations import Operations
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import Backend, Dtype, State
@@ -168,7 +169,7 @@ def ask_repeatedly(target: Target, calls: int) -> None:
         for name, array in question.arrays.items():
             # A copy: the first is overwritten by the others, and the question is asked again.
             fresh = _move(ops, None if array is None else array.copy(), target.dtype, name)
-            given[name] = repeated.overwritten(given[name], fresh) if name in given else fresh
+            given[name] = overwritten(given[name], fresh) if name in given else fresh
         result = _run(target, dict(given), question.options)
         ops.synchronize()
         values = np.array(ops.to_numpy(result))

@@ -7,7 +7,6 @@ and must stay what it was while the next call runs.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -40,12 +39,3 @@ def _questions(operation: str, order: int, dtype: str, n: int, calls: int) -> li
         X[:, 0] = 1.0
         found.append(question(features.representable(X, dtype), operation, order, dtype))
     return found
-
-
-def overwritten(placed: Any, fresh: Any) -> Any:
-    """The array with the values of another, at its own address if its library can write to it."""
-    try:
-        placed[:] = fresh
-    except Exception:
-        return fresh
-    return placed

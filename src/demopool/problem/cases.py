@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from typing import Any, NamedTuple
 
 from ..errors import InvalidInput
 from .operations import Operation
@@ -85,3 +86,50 @@ def named(name: str, **changes: Any) -> Case:
     if name not in NAMED:
         raise InvalidInput(f"case must be one of {', '.join(NAMED)}; got {name!r}.")
     return Case(**{**NAMED[name], **changes})
+
+
+class Axis(NamedTuple):
+    """Sizes along which time and memory are tracked, one image each, and what stays the same."""
+
+    sizes: tuple[int, ...]
+    fixed: dict[str, int]
+
+
+AXES = {
+    # Maps of 4 x 4 to 56 x 56 positions.
+    "n": Axis((16, 49, 196, 784, 1600, 3136), {"d": 512}),
+    "d": Axis((16, 64, 128, 256, 512, 1024, 2048), {"n": 196}),
+}
+"""In stored results like the names: add to the sizes, never change what is fixed."""
+
+
+def along(axis: str, size: int, **changes: Any) -> Case:
+    """The case of that size on an axis: ``along("n", 784)``."""
+    return Case(**{**AXES[axis].fixed, axis: size, **changes})
+
+
+@cache
+def name_of(case: Case) -> str:
+    """Its name, whatever the descriptor; of one without a name the fields that make it special."""
+    for name, sizes in NAMED.items():
+        if Case(**{**sizes, "descriptor": case.descriptor}) == case:
+            return name
+    usual = asdict(Case())
+    always = {"batch", "n", "d"}
+    special = [
+        f"{field.name}={getattr(case, field.name)}"
+        for field in fields(case)
+        if field.name in always
+        or (field.name != "descriptor" and getattr(case, field.name) != usual[field.name])
+    ]
+    return ",".join(special)
+
+
+@cache
+def from_name(name: str, descriptor: str = _DEMOCRATIC) -> Case:
+    """The case that :func:`name_of` has named."""
+    if name in NAMED:
+        return named(name, descriptor=descriptor)
+    kinds = {field: type(value) for field, value in asdict(Case()).items()}
+    pairs = (text.split("=", 1) for text in name.split(","))
+    return Case(Descriptor(descriptor), **{field: kinds[field](value) for field, value in pairs})

@@ -151,7 +151,7 @@ def _is_possible(measure: str, value: Any) -> bool:
 def _of_asv(frame: Any) -> Iterator[Fact]:
     """Of every cell the newest commit's value; baselines are not candidates."""
     found = frame[(frame.source == "asv") & (frame.state == "ok") & (frame.kind == "descriptor")]
-    found = found[found.subject.isin(DESCRIPTORS) & found.case.isin(list(cases.NAMED))]
+    found = found[found.descriptor.isin(DESCRIPTORS) & found.n.notna()]
     found = found[found.measure.isin(list(_BOUNDS))].sort_values("commit_date")
     what = ["machine", "threads", "subject", "candidate", "case", "measure"]
     for row in found.drop_duplicates(what, keep="last").itertuples():
@@ -160,7 +160,7 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
             continue
         if not _is_possible(row.measure, row.value):
             continue
-        case = cases.named(row.case, descriptor=row.subject)
+        case = cases.from_name(row.case, row.subject)
         threads = int(row.threads) if isinstance(row.threads, int) else None
         source = plain(f"asv, commit {str(row.commit)[:8]}")
         origin = Origin(plain(str(row.machine))[:40], threads, source)

@@ -21,6 +21,7 @@ from typing import Any
 from ..common.files import UNREADABLE, read_text
 from ..errors import InvalidInput
 from ..problem.candidates import Candidate
+from ..problem.cases import AXES, along, name_of
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DESCRIPTORS
 
@@ -28,7 +29,14 @@ CONFIGURATION = "asv.conf.json"
 RESULT_VERSION = 2
 """Of asv's files; `asv update` brings older ones to it."""
 NOTE_SCHEMA = 1
-PARAMETERS = ["candidate", "case"]
+_KINDS = {
+    "descriptors": "descriptor",
+    "scaling_n": "descriptor",
+    "scaling_d": "descriptor",
+    "operations": "operation",
+    "gradients": "gradient",
+}
+"""What the classes of a module of the suite measure."""
 RESULT_NAME = re.compile(r"[0-9a-f]{8}-.+\.json")
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -194,7 +202,7 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
     if not 0 < count <= _MAX_CELLS:
         raise ValueError(f"{name} has {count} combinations of parameters")
     combinations = list(product(*parameters))
-    names = _parameter_names(known, len(combinations[0]))
+    names = _parameter_names(name, known, len(combinations[0]))
     results = entry["result"]
     if results is None:
         # Shorthand of asv's: every combination that was selected failed.
@@ -212,8 +220,7 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
     for place, (combination, value) in enumerate(zip(combinations, results, strict=True)):
         chosen = dict(zip(names, (_literal(text) for text in combination), strict=True))
         text = ", ".join(f"{key}={shown}" for key, shown in chosen.items())
-        ours = chosen if names == PARAMETERS else {}
-        candidate, case = ours.get("candidate"), ours.get("case")
+        candidate, case = _candidate_and_case(chosen)
         pair = Candidate.found_in(str(candidate))
         yield {
             **common,
@@ -227,11 +234,26 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
         }
 
 
-def _parameter_names(known: Record | None, count: int) -> list[str]:
+def _parameter_names(name: str, known: Record | None, count: int) -> list[str]:
     if known and len(known.get("param_names") or []) == count:
         return list(known["param_names"])
     # Without a list of benchmarks the names are not stored: two parameters are ours.
-    return PARAMETERS if count == 2 else [f"param{number + 1}" for number in range(count)]
+    if count == 2:
+        module = name.partition(".")[0]
+        axis = module.removeprefix("scaling_")
+        return ["candidate", axis if axis in AXES else "case"]
+    return [f"param{number + 1}" for number in range(count)]
+
+
+def _candidate_and_case(chosen: Mapping[str, Any]) -> tuple[Any, str | None]:
+    """Of our own benchmarks; a case that has one size as its parameter has a name like others."""
+    for axis in ("case", *AXES):
+        if list(chosen) == ["candidate", axis]:
+            size = chosen[axis]
+            if axis in AXES and isinstance(size, int):
+                return chosen["candidate"], name_of(along(axis, size))
+            return chosen["candidate"], size
+    return None, None
 
 
 def _named(name: str, known: Record | None) -> Record:
@@ -241,7 +263,7 @@ def _named(name: str, known: Record | None) -> Record:
     timed = prefix in ("time", "timeraw")
     owner = owners[-1] if len(owners) > 1 else None
     return {
-        "kind": owners[0].rstrip("s") if owners else None,
+        "kind": _KINDS.get(owners[0], owners[0]) if owners else None,
         "subject": _SUBJECTS.get(owner, owner) if owner else None,
         "measure": f"{rest}_s" if timed else rest or method,
         "unit": (known or {}).get("unit") or ("seconds" if timed else None),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -17,8 +16,8 @@ from typing import Any
 from ..common.files import UNREADABLE
 from ..errors import DemopoolError, InvalidInput
 from ..problem.candidates import Candidate
-from ..problem.cases import NAMED, Case, named
-from ..problem.vocabulary import Descriptor, State
+from ..problem.cases import Case, from_name, name_of
+from ..problem.vocabulary import State
 from ..trials import samples
 from ..trials.measures import UNITS, quantity
 from ..trials.samples import Sample
@@ -35,12 +34,19 @@ COLUMNS = {
     "benchmark": "string",
     "kind": "string",
     "subject": "string",
+    "descriptor": "string",
+    "operation": "string",
     "measure": "string",
     "unit": "string",
     "candidate": "string",
     "backend": "string",
     "route": "string",
     "case": "string",
+    "batch": "Int64",
+    "n": "Int64",
+    "d": "Int64",
+    "k": "Int64",
+    "dtype": "string",
     "parameters": "string",
     "state": "string",
     "candidate_state": "string",
@@ -95,11 +101,15 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     benchmark         asv's name: ``descriptors.Democratic.time_call``
     kind              of the subject: ``descriptor``, ``operation``, ``gradient``; asv's module
     subject           a descriptor or an operation: ``sketched-democratic``, ``pool_sketch``
+    descriptor        the subject, if it is a descriptor (or its gradient), and
+    operation         if it is an operation
     measure           ``call_s``, ``peak_host_bytes``, ``error``, ...
     unit              ``seconds``, ``bytes``, ...
     candidate         ``torch:cpu/dense+fft``, and its two parts:
     backend, route
     case              a name of ``demopool.problem.cases.NAMED``, or the sizes of one without a name
+    batch, n, d       its sizes,
+    k, dtype          of sketches, and of the features
     parameters        all parameters as text, also of benchmarks that have others
     state             ``ok``, ``skipped``, ``failed``, or ``not run``: asv was not asked for it
     candidate_state   ``unavailable``, ``out-of-memory``, ... where it is known
@@ -134,7 +144,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
                 found, left_out = _read_samples(file, by_name, unreadable), 0
             else:
                 found, left_out = _read_asv(file, known)
-            rows += [_checked({**row, "file": str(file)}, file) for row in found]
+            rows += [_checked({**row, **_sizes(row), "file": str(file)}, file) for row in found]
         except InvalidInput as problem:
             if by_name:
                 raise
@@ -173,6 +183,25 @@ def _checked(row: Record, file: Path) -> Record:
         }
     except UNREADABLE as problem:
         raise InvalidInput(f"{file} cannot be read: {problem}.") from None
+
+
+def _sizes(row: Record) -> Record:
+    """What the case and the subject of a row say in columns of their own."""
+    is_operation, name = row.get("kind") == "operation", row.get("case")
+    found: Record = {"operation" if is_operation else "descriptor": row.get("subject")}
+    case = _case(name) if isinstance(name, str) else None
+    if case is not None:
+        found |= {name: getattr(case, name) for name in ("batch", "n", "d", "k", "dtype")}
+    return found
+
+
+@cache
+def _case(name: str) -> Case | None:
+    """None of a benchmark that is not ours."""
+    try:
+        return from_name(name)
+    except UNREADABLE:
+        return None
 
 
 def _text(value: Any) -> str:
@@ -280,7 +309,7 @@ def _from_sample(sample: Sample) -> Record:
         "candidate": str(Candidate(sample.backend, sample.route)),
         "backend": sample.backend,
         "route": sample.route,
-        "case": _case_name(sample.case),
+        "case": name_of(sample.case),
         "state": state,
         "candidate_state": sample.state.value,
         "reason": sample.reason[:_LONGEST] or None,
@@ -306,7 +335,7 @@ def samples_in(frame: Any) -> list[Sample]:
         Sample(
             backend=row.backend,
             route=row.route,
-            case=_case_from(row.case, row.subject),
+            case=from_name(row.case, row.subject),
             measure=row.measure,
             value=row.value,
             state=row.candidate_state,
@@ -321,30 +350,3 @@ def samples_in(frame: Any) -> list[Sample]:
         )
         for row in rows.itertuples()
     ]
-
-
-@cache
-def _case_name(case: Case) -> str:
-    """Its name, whatever the descriptor; of one without a name the fields that make it special."""
-    for name, sizes in NAMED.items():
-        if Case(**{**sizes, "descriptor": case.descriptor}) == case:
-            return name
-    usual = asdict(Case())
-    always = {"batch", "n", "d"}
-    special = [
-        f"{field.name}={getattr(case, field.name)}"
-        for field in fields(case)
-        if field.name in always
-        or (field.name != "descriptor" and getattr(case, field.name) != usual[field.name])
-    ]
-    return ",".join(special)
-
-
-@cache
-def _case_from(name: str, descriptor: str) -> Case:
-    """The case that :func:`_case_name` has named."""
-    if name in NAMED:
-        return named(name, descriptor=descriptor)
-    kinds = {field: type(value) for field, value in asdict(Case()).items()}
-    pairs = (text.split("=", 1) for text in name.split(","))
-    return Case(Descriptor(descriptor), **{field: kinds[field](value) for field, value in pairs})

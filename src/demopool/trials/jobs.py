@@ -8,7 +8,7 @@ know plain strings only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..problem.cases import Case
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import Descriptor
 
-VERSION = "1"
+VERSION = "2"
 """Raised when what is run changes its meaning: times from before are then dropped, not compared."""
 
 Array = NDArray[Any]
@@ -91,8 +91,12 @@ def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) ->
 def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case: Case) -> Job:
     """Forward and backward with respect to X, for libraries whose tensors carry gradients."""
     ops = package.backend(candidate.backend)
-    X = ops.asarray(inputs(subject, case)["X"])
-    X.requires_grad_(True)
+
+    def place(array: Array) -> Any:
+        return ops.asarray(array).requires_grad_(True)
+
+    host = inputs(subject, case)
+    data = Data(host, {"X": place(host["X"])})
     options = _options(subject, case)
     # A fixed direction, not the sum: a normalised descriptor's sum may have next to no gradient.
     direction = ops.asarray(
@@ -100,6 +104,7 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
     )
 
     def run() -> Any:
+        X = data.placed["X"]
         X.grad = None
         y = package.describe(
             X, str(subject.name), backend=candidate.backend, route=candidate.route, **options
@@ -107,7 +112,8 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
         y.backward(direction)
         return X.grad
 
-    return Job(run, lambda: np.asarray(ops.to_numpy(run())), ops.to_numpy, _device(ops))
+    to_numpy = ops.to_numpy
+    return Job(run, lambda: np.asarray(to_numpy(run())), to_numpy, _device(ops), data, place)
 
 
 def features(
@@ -126,9 +132,9 @@ def features(
     return X
 
 
-def inputs(subject: Subject, case: Case) -> dict[str, Array]:
-    """The NumPy arrays a subject takes, always the same."""
-    rng = np.random.default_rng((case.batch, case.n, case.d))
+def inputs(subject: Subject, case: Case, draw: int = 0) -> dict[str, Array]:
+    """The NumPy arrays a subject takes, the same for every draw of that number."""
+    rng = np.random.default_rng((case.batch, case.n, case.d, draw))
     shape = (case.batch, case.n, case.d)
     X = features(rng, shape, case.dtype)
     names = subject.arrays
@@ -151,19 +157,21 @@ def judged_images(array: Array) -> Array:
     return array[sorted({0, len(array) - 1})]
 
 
-def expected(reference: Any, package: Any, subject: Subject, case: Case) -> Array:
+def expected(
+    reference: Any, package: Any, subject: Subject, case: Case, given: Mapping[str, Array]
+) -> Array:
     """What the reference says for the images that are judged."""
-    host = {name: judged_images(array) for name, array in inputs(subject, case).items()}
+    host = {name: judged_images(array) for name, array in given.items()}
     options = _options(subject, case)
     if subject.kind == "descriptor":
         options.pop("k", None)
         hashes = package.hashes(case.d, case.k) if Descriptor(subject.name).is_sketched else None
         return np.asarray(reference.describe(host["X"], subject.name, hashes=hashes, **options))
-    given: dict[str, Any] = dict(host)
+    arguments: dict[str, Any] = dict(host)
     if "hashes" in subject.arrays:
-        given["hashes"] = package.hashes(case.d, case.k)
-    names = subject.arrays
-    return np.asarray(getattr(reference, subject.name)(*(given[name] for name in names), **options))
+        arguments["hashes"] = package.hashes(case.d, case.k)
+    operation = getattr(reference, subject.name)
+    return np.asarray(operation(*(arguments[name] for name in subject.arrays), **options))
 
 
 def relative_error(result: Array, wanted: Array) -> float:

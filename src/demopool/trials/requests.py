@@ -237,4 +237,4 @@ def _jobs(subject: Subject, case: Case) -> dict[Candidate, Job]:
 
 @lru_cache(maxsize=1)
 def _expected(subject: Subject, case: Case) -> Any:
-    return jobs.expected(reference, pooling, subject, case)
+    return jobs.expected(reference, pooling, subject, case, jobs.inputs(subject, case))

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..conformance.repeated import overwritten
+from ..common.arrays import overwritten
 from ..measurement.clock import Clock
 from ..problem.cases import Case
 from .jobs import Data, Job, features
