@@ -35,11 +35,11 @@ IMPOSSIBLE = 0.5
 """Of the limit: another library than NumPy may be faster, but not twice as fast."""
 
 
-REQUEST_SECONDS = 0.005
-"""A request itself takes this long at most, but for values that are sent."""
+REQUEST_SECONDS = 0.02
+"""A request itself takes this long at most on a busy machine, but for values that are sent."""
 
-APART, APART_SECONDS = 1.5, 0.05
-"""How far two sums of times may be apart, on a machine that is busy."""
+APART, WAITED_SECONDS, UNREAD_SECONDS = 1.5, 0.3, 0.05
+"""How far two sums of times may be apart, of two processes and within one."""
 
 
 @dataclass
@@ -115,8 +115,8 @@ class Referee:
             total.elapsed += turn.ended - turn.began
         return (
             not asked <= turn.began <= turn.ended <= answered
-            or total.waited > APART * total.elapsed + APART_SECONDS
-            or total.unread > APART * total.read + APART_SECONDS
+            or total.waited > APART * total.elapsed + WAITED_SECONDS
+            or total.unread > APART * total.read + UNREAD_SECONDS
         )
 
     def _wrong_sum(self, candidate: Candidate, case: Case, turn: Turn) -> str:
