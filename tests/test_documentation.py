@@ -39,6 +39,8 @@ WITH_EXAMPLES = [
     for page in PAGES
     if page != JSON and any(b.language in ("python", "console") for b in blocks(page))
 ]
+WITH_HISTORY = ("timing-history", "read-results", "json")
+"""Pages whose examples need results over commits."""
 SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
 Ran = Callable[[Path], dict[str, str]]
@@ -72,7 +74,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def _run(page: Path, folder: Path, toy: Path, alone: Lock) -> dict[str, str]:
     """In a folder that has what a reader's clone has, as far as examples need it."""
-    if any(command.text.startswith("demopool history") for command in console_commands(page)):
+    if page.stem in WITH_HISTORY:
         with alone:
             project = asv_project.measured(toy)
         shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("env"))
