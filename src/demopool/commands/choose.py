@@ -172,7 +172,7 @@ def choose_command(
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
     demopool choose --calls 100           the first call counts, as one of 100
-    demopool choose --cold                nothing is in the caches when a call begins
+    demopool choose --cold                caches are empty when a call begins
     demopool choose --descriptor power --max-error 1e-5
     demopool choose --descriptor all --json
     demopool choose --sweep n=49,196,784 d=64,256,1024 --png map.png
