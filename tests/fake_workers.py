@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from demopool.choosing.referee import Objection
 from demopool.measurement.worker import Answer
 from demopool.problem.vocabulary import State
 from demopool.trials import requests
@@ -64,12 +65,18 @@ class FakeWorker:
 
 
 class FakeReferee:
-    """Believes every turn: values are not computed here."""
+    """Believes every turn but those it is told not to: values are not computed here.
+
+    objections   to the next turns of a candidate, None to a turn that counts
+    floors       seconds of the limit, which change when a test says so
+    """
 
     seed = 0
 
     def __init__(self, workers: FakeWorkers) -> None:
         self._workers = workers
+        self.objections: dict[str, list[Objection | None]] = {}
+        self.floors: dict[str, float] = {}
 
     def source(self, case: Any) -> Source:
         return Source(self.seed, 1)
@@ -79,11 +86,16 @@ class FakeReferee:
             return Judgement(self._workers.errors[found], 1e-2, case)
         return Judgement(1.0 if found in self._workers.wrong else 1e-7, 1e-5, case)
 
-    def floor(self, candidate: Any, case: Any) -> None:
-        return None
+    def floor(self, candidate: Any, case: Any) -> float | None:
+        return self.floors.get(str(candidate))
 
-    def objection(self, candidate: Any, case: Any, turn: Turn, *moments: float) -> str:
-        return ""
+    known_floor = floor
+
+    def objection(
+        self, candidate: Any, case: Any, turn: Turn, asked: float, answered: float
+    ) -> Objection | None:
+        told = self.objections.get(str(candidate))
+        return told.pop(0) if told else None
 
 
 class FakeWorkers:

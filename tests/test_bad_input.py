@@ -169,6 +169,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an unknown operation": (lambda: OPS.supports("pooling"), InvalidInput, "operation must be"),
     "a case with a negative batch": (lambda: dp.Case(batch=-1), InvalidInput, "batch"),
     "a case with data nowhere": (lambda: dp.Case(data="disk"), InvalidInput, "host, device"),
+    "a case with caches in between": (lambda: dp.Case(caches="hot"), InvalidInput, "warm, cold"),
 }
 
 

@@ -85,17 +85,16 @@ def test_honest_candidates_pass(descriptor: str, dtype: str, usable: str, umpire
         turn = stream.turn(3, 1, thorough=True)
         assert len(turn.seconds) == 3
         assert len(turn.sums) == 4, "a call that is not reported is checked too"
-        assert umpire.objection(candidate, case, turn, turn.began, turn.ended) == "", candidate
+        assert umpire.objection(candidate, case, turn, turn.began, turn.ended) is None, candidate
 
 
 def test_where_the_reference_is_slow_the_answer_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain = answers.run_answers(CASE, SEED, seconds=1.0)
-    answers._described.cache_clear()
+    monkeypatch.setattr(answers, "_kept", {})
     monkeypatch.setattr(answers.judgement, "twin", lambda case: Case(n=2, d=2))
     quick = answers.run_answers(CASE, SEED, seconds=0.0)
-    answers._described.cache_clear()
     assert len(quick.signed) == 1, "one, however short the time"
     assert len(plain.signed) == answers.MOST_IMAGES
     np.testing.assert_allclose(quick.signed, plain.signed[:1], rtol=1e-9)
@@ -112,28 +111,31 @@ def test_sums_are_those_of_the_squares(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "words", "by_chance"),
     [
-        ({"reason": "what it saw"}, "what it saw"),
-        ({"leaked": streams.MOST_LEAKED}, "still at work"),
-        ({"sums": [[(np.nan, 1.0)] * 3] * 3}, "not its descriptor"),
-        ({"sums": [[(0.9, 1.0)] * 3] * 3}, "not its descriptor"),
-        ({"ended": 0.01}, "its clock is wrong"),
-        ({"began": -0.1, "ended": 4.9}, "its clock is wrong"),
-        ({"ended": 5.1}, "its clock is wrong"),
-        ({"unread": 4.99}, "its clock is wrong"),
-        ({"seconds": [1e-9] * 3}, "faster than the machine can"),
+        ({"reason": "what it saw"}, "what it saw", False),
+        ({"leaked": streams.MOST_LEAKED}, "still at work", True),
+        ({"sums": [[(np.nan, 1.0)] * 3] * 3}, "not its descriptor", False),
+        ({"sums": [[(0.9, 1.0)] * 3] * 3}, "not its descriptor", False),
+        ({"ended": 0.01}, "its clock is wrong", True),
+        ({"began": -0.1, "ended": 4.9}, "its clock is wrong", True),
+        ({"ended": 5.1}, "its clock is wrong", True),
+        ({"unread": 4.99}, "its clock is wrong", True),
+        ({"seconds": [1e-9] * 3}, "faster than the machine can", True),
     ],
 )
-def test_objections(changes: dict[str, Any], words: str, umpire: Referee) -> None:
+def test_objections(changes: dict[str, Any], words: str, by_chance: bool, umpire: Referee) -> None:
     stream = _stream(CASE, NUMPY, umpire.source(CASE).images)
     Judge.limits = Limits(1e9, 1e9, 1e9)
     try:
         honest = stream.turn(3, 0, thorough=False)._replace(seconds=[0.1] * 3, began=0.0, ended=5.0)
-        assert umpire.objection(NUMPY, CASE, honest, 0.0, 5.0) == ""
+        assert umpire.objection(NUMPY, CASE, honest, 0.0, 5.0) is None
         fresh = Referee(Judge())  # type: ignore[arg-type]
         fresh.seed = SEED
-        assert words in fresh.objection(NUMPY, CASE, honest._replace(**changes), 0.0, 5.0)
+        found = fresh.objection(NUMPY, CASE, honest._replace(**changes), 0.0, 5.0)
+        assert found is not None
+        assert words in found.reason
+        assert found.by_chance == by_chance, "values are wrong for good, times may be noise"
     finally:
         del Judge.limits
         Judge.limits = Limits(1e15, 1e15, 1e15)
@@ -148,7 +150,7 @@ def test_an_image_is_judged_by_its_own_tolerance(umpire: Referee) -> None:
     stream = _stream(case, candidate, umpire.source(case).images)
     for _ in range(20):
         turn = stream.turn(8, 0, thorough=True)._replace(leaked=0.0)
-        assert umpire.objection(candidate, case, turn, turn.began, turn.ended) == ""
+        assert umpire.objection(candidate, case, turn, turn.began, turn.ended) is None
 
 
 @pytest.mark.serial
@@ -167,13 +169,15 @@ def test_a_norm_and_a_value_that_are_off_are_seen(umpire: Referee) -> None:
     off = [[(signed, magnitude * 1.001) for signed, magnitude in call] for call in turn.sums]
     times = turn.began, turn.ended
     found = umpire.objection(NUMPY, CASE, turn._replace(sums=off), *times)
-    assert "norm of image 1 of 3" in found
+    assert found is not None
+    assert "norm of image 1 of 3" in found.reason
     assert turn.sample is not None
     image, values = turn.sample
     spoilt = values.copy()
     spoilt[-1] += 0.01
     found = umpire.objection(NUMPY, CASE, turn._replace(sample=(image, spoilt)), *times)
-    assert "the error of one was" in found
+    assert found is not None
+    assert "the error of one was" in found.reason
 
 
 def test_a_judge_that_fails_says_nothing_of_a_candidate() -> None:
@@ -216,6 +220,28 @@ def test_the_speed_of_this_machine_is_plausible() -> None:
     found = limits.measured(1, "float32")
     assert 1e8 < found.flops < 1e14
     assert 1e8 < found.memory_bytes <= found.cached_bytes < 1e14
+
+
+def test_the_judge_keeps_no_more_answers_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = CASE.length * 8
+    monkeypatch.setattr(answers, "_kept", {})
+    monkeypatch.setattr(answers, "_MOST_BYTES", 3 * one)
+    found = answers.run_answers(CASE, SEED, seconds=10.0)
+    assert len(found.signed) == 3, "those of one race fit"
+    assert list(answers._kept) == [(CASE, SEED, number) for number in range(3)]
+    answers.run_answers(CASE, SEED + 1, seconds=0.0)
+    assert list(answers._kept) == [(CASE, SEED, 1), (CASE, SEED, 2), (CASE, SEED + 1, 0)]
+    monkeypatch.setattr(answers, "_MOST_BYTES", one // 2)
+    assert len(answers.run_answers(CASE, SEED + 2, seconds=10.0).signed) == 1, "one in any case"
+    assert list(answers._kept) == [(CASE, SEED + 2, 0)]
+
+
+def test_the_next_turn_after_a_doubt_starts_with_a_clock_of_its_own(umpire: Referee) -> None:
+    """Its process is a new one; else what was late once would be late for ever."""
+    stream = _stream(CASE, NUMPY, umpire.source(CASE).images)
+    turn = stream.turn(3, 0, thorough=False)._replace(seconds=[0.1] * 3, began=0.0, ended=1.0)
+    assert umpire.objection(NUMPY, CASE, turn, 0.0, 9.0) is not None
+    assert umpire.objection(NUMPY, CASE, turn, 0.0, 1.0) is None
 
 
 def test_an_idle_process_leaks_nothing() -> None:

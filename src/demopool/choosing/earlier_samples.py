@@ -32,7 +32,10 @@ SHORTEST, LONGEST = 1e-9, 1e8
 
 def file(case: Case, threads: int) -> Path:
     """One file per case; its name is for people, the digest for what the name leaves out."""
-    described = json.dumps([asdict(case), threads], sort_keys=True)
+    fields = asdict(case)
+    if not case.is_cold:
+        del fields["caches"]  # which cases did not have when the first files were written
+    described = json.dumps([fields, threads], sort_keys=True)
     digest = hashlib.sha256(described.encode()).hexdigest()[:8]
     name = f"{case.descriptor}-b{case.batch}-n{case.n}-d{case.d}-{case.dtype}-{digest}.jsonl"
     return samples.folder() / name

@@ -56,6 +56,10 @@ LEGEND_OF_LIMIT = (
     "x limit: the median over the least time for this work, by the speed of matrix",
     "products and memory that was measured on this machine.",
 )
+LEGEND_OF_COLD = (
+    "Caches were emptied before every timed call: features, tables and results come",
+    "from memory. auto learns nothing of it: its calls are as warm as any.",
+)
 
 
 def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
@@ -65,7 +69,8 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
     if case.descriptor.is_sketched:
         sizes += f", k={case.k}"
     job = "" if choice.calls is None else f", {_count(choice.calls, 'call')} in one process"
-    yield f"{case.descriptor} of {sizes}, data on the {case.data}{job}"
+    caches = ", cold caches" if case.is_cold else ""
+    yield f"{case.descriptor} of {sizes}, data on the {case.data}{caches}{job}"
     yield choice.sentence
     timed = [r for r in choice.rows if r.median_s is not None or r.at_least_s is not None]
     if timed:
@@ -76,6 +81,8 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
         yield from LEGEND if choice.calls is None else LEGEND_OF_TOTALS
     if any(row.limit_s is not None for row in timed):
         yield from LEGEND_OF_LIMIT
+    if timed and case.is_cold:
+        yield from LEGEND_OF_COLD
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in choice.rows:
         if row.median_s is None:

@@ -171,8 +171,8 @@ def _missing(race: Race, runner: Runner) -> list[str]:
     """What is measured once, apart from the first call and the error."""
     on_host = runner.candidate.backend.on_host
     wanted = {Where.EVERYWHERE} if on_host else {Where.EVERYWHERE, Where.DEVICES}
-    if not on_host and race.case.data == "device":
-        wanted.add(Where.TRANSFERS)  # else it is what the race times
+    if not on_host and race.case.data == "device" and not race.case.is_cold:
+        wanted.add(Where.TRANSFERS)  # else it is what the race times, or would be warm
     known = {*_CHECKED, *runner.once}
     return [m.name for m in ONCE.values() if m.where in wanted and m.name not in known]
 

@@ -174,6 +174,7 @@ class Race(Asking):
 
     def result(self, standing: Standing, reason: str = "") -> Result:
         """As it stands now; ``reason`` is why a verdict does not hold."""
+        self._renew_limits()
         copies = {
             runner.name: replace(runner, identity={**runner.identity}, once={**runner.once})
             for runner in self.runners
@@ -193,6 +194,13 @@ class Race(Asking):
             tuple(self.judged(self.rounds)),
             self.totals,
         )
+
+    def _renew_limits(self) -> None:
+        """The machine may have been measured again since a candidate was checked."""
+        for runner in self.runners:
+            limit = self.referee.known_floor(runner.candidate, runner.case or self.case)
+            if limit is not None and runner.once.get("limit_s", limit) != limit:
+                self.keep(runner, "limit_s", limit)
 
     @property
     def _bounded(self) -> bool:
@@ -282,13 +290,14 @@ class Race(Asking):
             if self.budget.is_spent:
                 raise OutOfTime
             guess = runner.once.get("call_s", 0.0)
-            short = guess < rule.LONG_BLOCK
+            short = guess < rule.LONG_BLOCK and not self.case.is_cold
             answer = self.turn(runner, calls=1, discard=int(short), seconds=guess)
             if answer.state is State.OK and answer.value[0] > 0:
                 times[runner.name] = answer.value[0]
                 self.keep(runner, "call_s", answer.value[0])
         if times and not self.rounds:
-            self.calls = rule.calls_per_block(min(times.values()))
+            # The calls of a cold block are not warmer than its first.
+            self.calls = 1 if self.case.is_cold else rule.calls_per_block(min(times.values()))
             self._set_aside(times)
             for runner in self.racing:
                 self.keep(runner, "calls", self.calls)
@@ -343,6 +352,7 @@ class Race(Asking):
                     raise OutOfTime
                 usual = times.get(runner.name, 0.0)
                 short = min(timed[runner.name], default=usual) < COLD_CALL
+                short = short and not self.case.is_cold
                 answer = self.turn(runner, self.calls, int(short), usual)
                 if answer.state is not State.OK:
                     return None

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import randbits
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..common.units import readable
+from ..machine import gpu_limits
 from ..machine import limits as machine_limits
 from ..measurement.worker import Answer, Worker
 from ..problem.candidates import Candidate
@@ -52,6 +53,13 @@ class _Times:
     unread: float = 0.0
 
 
+class Objection(NamedTuple):
+    """Why a turn does not count. ``by_chance``: a busy machine can look like it, once."""
+
+    reason: str
+    by_chance: bool = False
+
+
 class JudgeFailed(Exception):
     """There is no answer to compare with; says nothing about a candidate."""
 
@@ -64,7 +72,7 @@ class Referee:
         self.seed = randbits(62)
         self._answers: dict[Case, Answers] = {}
         self._tolerances: dict[tuple[Case, str], list[float]] = {}
-        self._floors: dict[Case, float] = {}
+        self._floors: dict[tuple[str, Case], float | None] = {}
         self._times: dict[tuple[Candidate, Case], _Times] = {}
 
     def source(self, case: Case) -> Source:
@@ -77,20 +85,49 @@ class Referee:
 
     def floor(self, candidate: Candidate, case: Case, *, again: bool = False) -> float | None:
         """Seconds that a call must take at least; None if the limits of its device are unknown."""
-        if not candidate.backend.on_host:
+        of = {"cpu": self._floor_of_host, "cuda": self._floor_of_gpu}.get(candidate.backend.device)
+        key = (candidate.backend.device, case)
+        if of is not None and (again or key not in self._floors):
+            self._floors[key] = of(case, again)
+        return self._floors.get(key)
+
+    def _floor_of_host(self, case: Case, again: bool) -> float:
+        threads, dtype = self._judge.threads, str(case.dtype.result)
+        found = self._ask(machine_limits.limits, threads, dtype, again=again)
+        return floors.least_seconds(case, found)
+
+    def _floor_of_gpu(self, case: Case, again: bool) -> float | None:
+        try:
+            found = self._ask(gpu_limits.limits, str(case.dtype), again=again)
+        except JudgeFailed:  # a driver can take its process with it; the judge starts anew
             return None
-        if again or case not in self._floors:
-            threads, dtype = self._judge.threads, str(case.dtype.result)
-            found = self._ask(machine_limits.limits, threads, dtype, again=again)
-            self._floors[case] = floors.least_seconds(case, found)
-        return self._floors[case]
+        if found is None:
+            return None
+        # What is small may well be done on the host.
+        return min(floors.least_seconds(case, found), self._floor_of_host(case, again))
+
+    def known_floor(self, candidate: Candidate, case: Case) -> float | None:
+        """The latest answer of :meth:`floor`; None if it was never asked."""
+        return self._floors.get((candidate.backend.device, case))
 
     def objection(
         self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float
+    ) -> Objection | None:
+        """To a turn; ``asked`` and ``answered``: when, by our clock."""
+        wrong = turn.reason or self._wrong_sum(candidate, case, turn)
+        if wrong:
+            return Objection(wrong)
+        doubt = self._doubt(candidate, case, turn, asked, answered)
+        if doubt:
+            # Its next turn is one of a new process, to which these times say nothing.
+            self._times.pop((candidate, case), None)
+            return Objection(doubt, by_chance=True)
+        return None
+
+    def _doubt(
+        self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float
     ) -> str:
-        """Why the turn does not count, or ""; ``asked`` and ``answered``: when, by our clock."""
-        if turn.reason:
-            return turn.reason
+        """What is wrong with its times, or ""."""
         if self._is_clock_wrong(candidate, case, turn, asked, answered):
             return (
                 f"its clock is wrong: a turn took {readable(answered - asked, 'time')}, by its "
@@ -102,7 +139,7 @@ class Referee:
                 f"its process was still at work {streams.MOST_LEAKED:g} s after its calls "
                 "had returned"
             )
-        return self._wrong_sum(candidate, case, turn) or self._too_fast(candidate, case, turn)
+        return self._too_fast(candidate, case, turn)
 
     def _is_clock_wrong(
         self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float

@@ -64,6 +64,7 @@ class Runner:
     case        its own, in a race between descriptors; it then has a process of its own too
     leaks       work was seen to go on after its calls had returned
     watched     it had a thorough turn
+    doubted     a turn of it was not believed and made again in a new process: once, not twice
     max_error   the largest error with which it may compete
     """
 
@@ -80,6 +81,7 @@ class Runner:
     case: Case | None = None
     leaks: bool = False
     watched: bool = False
+    doubted: bool = False
     max_error: float | None = None
 
     @property
@@ -142,6 +144,9 @@ class Workers:
 HANGS, HANGS_SECONDS = 10.0, 5.0
 """A turn that exceeds this multiple of its usual time plus these seconds is given up."""
 
+
+FLUSH_SECONDS = 1.0
+"""At most, to empty the caches before a call; it is not timed."""
 
 THOROUGH = 0.1
 """Of the turns after the first: those with more evidence, which takes longer."""
@@ -271,9 +276,10 @@ class Asking:
         """One that only ran out of the budget has not failed."""
         if not self.make_ready(runner):
             return Answer(runner.state, None, runner.reason)
-        hangs = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
-        patience = self.budget.patience
         case = runner.case or self.case
+        least = HANGS * (calls + discard) * max(seconds, runner.predicted) + HANGS_SECONDS
+        hangs = least + (FLUSH_SECONDS * (calls + discard) if case.is_cold else 0.0)
+        patience = self.budget.patience
         thorough = runner.leaks or not runner.watched or random() < THOROUGH
         asked = time.perf_counter()
         answer = self.ask(
@@ -289,17 +295,25 @@ class Asking:
             if patience <= hangs:
                 runner.fail(State.OK, "")
                 raise OutOfTime
-            self.keep(runner, "at_least_s", hangs / (calls + discard))
+            self.keep(runner, "at_least_s", least / (calls + discard))
         if answer.state is not State.OK:
             return answer
         runner.watched = runner.watched or thorough
         turn = answer.value
         answered = time.perf_counter()
         objection = self.referee.objection(runner.candidate, case, turn, asked, answered)
+        if objection and objection.by_chance and not runner.doubted:
+            return self._once_more(runner, calls, discard, seconds)
         if objection:
-            runner.fail(State.WRONG, objection)
+            runner.fail(State.WRONG, objection.reason)
             self.keep_failure(runner)
-            return Answer(State.WRONG, None, objection)
+            return Answer(State.WRONG, None, objection.reason)
         runner.leaks = runner.leaks or turn.leaked > 0
         charged = turn.leaked / len(turn.sums)
         return Answer(State.OK, [seconds + charged for seconds in turn.seconds])
+
+    def _once_more(self, runner: Runner, calls: int, discard: int, seconds: float) -> Answer:
+        """In a new process, before it is called wrong for what a busy machine may have done."""
+        runner.doubted, runner.watched = True, False
+        self._workers.of(runner.process).close()
+        return self.turn(runner, calls, max(discard, 1), seconds)

@@ -36,6 +36,7 @@ class Sentence:
         self.standing, self.state, self.dtype = race.standing, race.state, race.case.dtype
         self.reason, self.undecided = race.reason, race.undecided
         self.calls = race.totals.calls if race.totals else None
+        self.cold = " with cold caches" if race.case.is_cold else ""
         cores = rule.cores_of_others(race.rounds)
         self.others = f"Others used {cores:.1f} cores meanwhile" if cores > BUSY_CORES else ""
 
@@ -62,7 +63,7 @@ class Sentence:
             return f"Use {what}: {tie}{size}.{self._pays(best, rivals)}{load}"
         if best.median_s is None:
             return f"Unknown: nothing was timed. {what} is right and fits. {self._more()}"
-        return f"Unknown: probably {what}{size}. {self._what_would_decide()}"
+        return f"Unknown: probably {what}{self.cold}{size}. {self._what_would_decide()}"
 
     def _nothing(self, others: Sequence[Ranked]) -> str:
         if any(row.state is State.OK for row in others):
@@ -95,7 +96,7 @@ class Sentence:
         return f"the only one that {who}"
 
     def _job(self) -> str:
-        return "" if self.calls is None else f" in {_counted(self.calls)}"
+        return ("" if self.calls is None else f" in {_counted(self.calls)}") + self.cold
 
     def _pays(self, best: Ranked, rivals: Sequence[Ranked]) -> str:
         """What to use for few calls, if another is faster in total until the best one pays."""

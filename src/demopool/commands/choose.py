@@ -76,6 +76,12 @@ LINE_SECONDS = 5.0
     help="Where features start and descriptors end; with host, a GPU's transfers count.",
 )
 @click.option(
+    "--cold",
+    is_flag=True,
+    help="Empty the caches before every timed call: features, tables and results come from "
+    "memory. auto does not learn of it.  [default: warm, as in a stream of images]",
+)
+@click.option(
     "--budget",
     type=click.FloatRange(0, 1e6, min_open=True),
     metavar="SECONDS",
@@ -134,6 +140,7 @@ def choose_command(
     layout: str | None,
     dtype: str | None,
     data: str,
+    cold: bool,
     budget: float | None,
     max_memory: str | None,
     max_error: float | None,
@@ -165,6 +172,7 @@ def choose_command(
     demopool choose --descriptor sketched-democratic --n 196 --d 2048 --batch 8
     demopool choose --like features.npy --budget 120
     demopool choose --calls 100           the first call counts, as one of 100
+    demopool choose --cold                caches are empty when a call begins
     demopool choose --descriptor power --max-error 1e-5
     demopool choose --descriptor all --json
     demopool choose --sweep n=49,196,784 d=64,256,1024 --png map.png
@@ -183,7 +191,7 @@ def choose_command(
     features = None
     if like:
         features = feature_files.read(like, layout, sizes.pop("batch"), dtype)
-    wanted = list(_cases(descriptor, cases, features, dtype, data, sizes))
+    wanted = list(_cases(descriptor, cases, features, dtype, (data, cold), sizes))
     if sweep:
         ns, ds = crossover.parse(sweep)
         if cases or like or len(wanted) > 1 or sizes["n"] or sizes["d"]:
@@ -229,7 +237,8 @@ def choose_command(
                 break
     cells = [crossover.cell(choice) for choice in choices] if sweep else []
     if png:
-        pictures.save(crossover_map.draw(cells, f"{descriptor}: fastest by n and d"), png)
+        title = f"{descriptor}: fastest by n and d{' with cold caches' if cold else ''}"
+        pictures.save(crossover_map.draw(cells, title), png)
     if as_json or output:
         payload: dict[str, Any] = {"results": [choice.as_result() for choice in choices]}
         if sweep:
@@ -237,6 +246,8 @@ def choose_command(
         emit(envelope(SCHEMA, payload), output)
     elif sweep:
         _show_map(cells, screen)
+        if cold:
+            _say("Caches were emptied before every timed call.", screen)
         for warning in _of_cells(choices):
             _say(f"Warning: {warning}", screen)
     failed = any(row.state is State.WRONG for choice in choices for row in choice.rows)
@@ -248,7 +259,7 @@ def _cases(
     names: tuple[str, ...],
     features: Features | None,
     dtype: str | None,
-    data: str,
+    begins: tuple[str, bool],
     sizes: dict[str, int | None],
 ) -> Iterator[Case]:
     given: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
@@ -257,7 +268,8 @@ def _cases(
         raise click.UsageError(
             "give --case, or --like with or without --batch, or --batch, --n and --d; not several."
         )
-    changes: dict[str, Any] = {"data": data}
+    data, cold = begins
+    changes: dict[str, Any] = {"data": data, "caches": "cold" if cold else "warm"}
     if dtype:
         changes["dtype"] = dtype
     for what in DESCRIPTORS if descriptor == "all" else (descriptor,):

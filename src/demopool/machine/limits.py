@@ -48,12 +48,21 @@ class Limits(NamedTuple):
 
 def limits(threads: int, dtype: str, *, again: bool = False) -> Limits:
     """Of this machine; measured the first time, or ``again`` where they are in doubt."""
-    path = places.cache_folder() / f"limits-{fingerprint.key(fingerprint.fingerprint())}.json"
     name = f"{dtype}, {threads} threads"
+    found = kept(name, lambda: measured(threads, dtype), again=again)
+    assert found is not None
+    return found
+
+
+def kept(name: str, measure: Callable[[], Limits | None], *, again: bool) -> Limits | None:
+    """The best that was ever measured on this machine, under a name in its file."""
+    path = places.cache_folder() / f"limits-{fingerprint.key(fingerprint.fingerprint())}.json"
     known = _stored(path).get(name)
     if known is not None and not again:
         return known
-    found = measured(threads, dtype)
+    found = measure()
+    if found is None:
+        return known
     if known is not None:
         found = Limits(*map(max, found, known))
     try:
@@ -71,7 +80,7 @@ def measured(threads: int, dtype: str) -> Limits:
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal((_PRODUCT, _PRODUCT)).astype(dtype) for _ in range(2))
     out = np.empty_like(A)
-    product = min(_best(lambda: np.matmul(A, B, out=out)), _best_of_torch(A, B, threads))
+    product = min(best(lambda: np.matmul(A, B, out=out)), _best_of_torch(A, B, threads))
     with ThreadPoolExecutor(threads) as pool:
 
         def copied(size: int) -> float:
@@ -83,7 +92,7 @@ def measured(threads: int, dtype: str) -> Limits:
                 for _ in range(repeats):
                     np.copyto(pair[1], pair[0])
 
-            seconds = _best(lambda: list(pool.map(copy, pairs)))
+            seconds = best(lambda: list(pool.map(copy, pairs)))
             return 2.0 * size * threads * repeats / seconds  # read and written
 
         memory = copied(_LARGE)
@@ -98,17 +107,18 @@ def _best_of_torch(A: np.ndarray, B: np.ndarray, threads: int) -> float:
         return float("inf")
     torch.set_num_threads(threads)
     first, second = torch.from_numpy(A), torch.from_numpy(B)
-    return _best(lambda: torch.mm(first, second))
+    return best(lambda: torch.mm(first, second))
 
 
-def _best(work: Callable[[], object]) -> float:
-    best = float("inf")
+def best(work: Callable[[], object]) -> float:
+    """Seconds, the least of some repetitions."""
+    found = float("inf")
     end = perf_counter() + _SECONDS
-    while perf_counter() < end or best == float("inf"):
+    while perf_counter() < end or found == float("inf"):
         before = perf_counter()
         work()
-        best = min(best, perf_counter() - before)
-    return best
+        found = min(found, perf_counter() - before)
+    return found
 
 
 def _stored(path: Path) -> dict[str, Limits]:

@@ -16,7 +16,13 @@ _DEMOCRATIC, _FLOAT32 = Descriptor("democratic"), Dtype("float32")
 
 @dataclass(frozen=True)
 class Case:
-    """A descriptor of ``batch`` images of n features of dimension d, and where the data starts."""
+    """A descriptor of ``batch`` images of n features of dimension d, and how a call begins.
+
+    data     where features start and descriptors end: ``host``, or where the backend works:
+             ``device``
+    caches   ``warm`` as in a stream of images: the features were just written; ``cold``: emptied
+             before every timed call
+    """
 
     descriptor: Descriptor = _DEMOCRATIC
     batch: int = 1
@@ -30,6 +36,7 @@ class Case:
     iterations: int = 10
     p: float = 0.5
     data: str = "host"
+    caches: str = "warm"
 
     def __post_init__(self) -> None:
         """Every field by its rule, and as plain Python whatever it came as."""
@@ -38,6 +45,10 @@ class Case:
             object.__setattr__(self, field.name, value)
         if self.dtype is None:  # which ``describe`` takes for that of the features
             raise InvalidInput("dtype of a case must be a name such as float32; got None.")
+
+    @property
+    def is_cold(self) -> bool:
+        return self.caches == "cold"
 
     @property
     def length(self) -> int:

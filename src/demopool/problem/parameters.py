@@ -158,6 +158,7 @@ _RULES: dict[str, Rule] = {
     "overwrite": _boolean,
     "dtype": _dtype,
     "data": _one_of("host", "device"),
+    "caches": _one_of("warm", "cold"),
     "operation": _one_of(*OPERATIONS),
     "backend": _backend,
     "route": _text,

@@ -60,8 +60,11 @@ def remember(choice: Choice) -> str:
     """Add the results of a race to the profile of its machine; returns why it cannot, or nothing.
 
     What other processes have written meanwhile is kept, also on the same case: a recommendation is
-    not replaced by less, and a time is not lost to a race without one.
+    not replaced by less, and a time is not lost to a race without one. Races with cold caches say
+    nothing about the calls that ``auto`` makes, and are not added.
     """
+    if choice.case.is_cold:
+        return ""
     found = _found(choice)
     if not (found.candidates or found.untimed):
         return ""

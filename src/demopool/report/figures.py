@@ -175,8 +175,8 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
         yield Figure(
             f"{descriptor}-{'' if measure == 'call_s' else 'memory-'}over-{over}",
             f"{descriptor}: {_WORDS[measure]} over {over}",
-            f"{', '.join(fixed)}, {case.dtype}; {_origin(origin)}. Slopes are least squares "
-            "through all points of a line, both axes logarithmic; whiskers are intervals.",
+            f"{', '.join(fixed)}, {case.dtype}{_caches(case)}; {_origin(origin)}. Slopes are least "
+            "squares through all points of a line, both axes logarithmic; whiskers are intervals.",
             figure,
             tuple(legend),
         )
@@ -208,12 +208,12 @@ def _maps(jobs: Sequence[ReportedRace], descriptor: str) -> Iterator[Figure]:
             figure = crossover_map.draw(cells, "", size=(WIDTH, 1.0 + 0.5 * len(ns)))
         names = sorted({cell.name for cell in cells})
         looks = [pictures.look(name)._replace(marker="s", stroke="") for name in names]
-        images = widest[0].choice.case.batch
+        of = widest[0].choice.case
         yield Figure(
             f"{descriptor}-map",
             f"{descriptor}: fastest by n and d",
-            f"{_images(images)}, {dtype}; {_origin(origin)}. 1.3x: speed-up over the "
-            "runner-up; =: a tie, recommended; ?: probably.",
+            f"{_images(of.batch)}, {dtype}{_caches(of)}; {_origin(origin)}. 1.3x: speed-up over "
+            "the runner-up; =: a tie, recommended; ?: probably.",
             figure,
             tuple(zip(looks, names, strict=True)),
         )
@@ -335,7 +335,14 @@ def _images(count: int) -> str:
 
 def _sizes(case: Case) -> str:
     k = f", k={case.k}" if case.descriptor.is_sketched else ""
-    return f"{case.descriptor} of {case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}"
+    return (
+        f"{case.descriptor} of {case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}"
+        f"{_caches(case)}"
+    )
+
+
+def _caches(case: Case) -> str:
+    return ", cold caches" if case.is_cold else ""
 
 
 def _origin(origin: Origin) -> str:

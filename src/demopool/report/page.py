@@ -95,7 +95,8 @@ def render(
 def sizes(case: Case) -> str:
     k = f", k={case.k}" if case.descriptor.is_sketched else ""
     on = "" if case.data == "host" else f", data on the {case.data}"
-    return f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}{on}"
+    caches = ", cold caches" if case.is_cold else ""
+    return f"{case.batch} x n={case.n} x d={case.d}, {case.dtype}{k}{on}{caches}"
 
 
 def span(low: float | None, middle: float | None, high: float | None) -> str:

@@ -9,7 +9,6 @@ a smaller twin, which grows with the square root of the sizes.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from math import log2, sqrt
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ MOST_IMAGES = 6
 """In the pool of a race."""
 
 _MOST_BYTES = 256 * 2**20
-"""Of the answers that are kept."""
+"""Of the answers that are kept, of all cases together."""
 
 _TWINS = 4
 """Images of a twin, whose largest tolerance counts."""
@@ -48,20 +47,16 @@ class Answers(NamedTuple):
 def run_answers(case: Case, seed: int, *, seconds: float) -> Answers:
     """As many images as fit the time, one at least."""
     began = perf_counter()
-    found: list[Array] = []
-    while len(found) < MOST_IMAGES:
-        found.append(_shares(case, seed, len(found)))
+    found = Answers([], [], case.length)
+    signs = streams.signs(case.length, seed)
+    for number in range(1, MOST_IMAGES + 1):
+        shares = _shares(case, seed, number - 1)
+        found.signed.append(float(shares @ signs))
+        found.largest.append(float(np.abs(shares).max()))
         spent = perf_counter() - began
-        size = sum(shares.nbytes for shares in found)
-        if spent * (1 + 1 / len(found)) > seconds or size * (1 + 1 / len(found)) > _MOST_BYTES:
+        if spent * (1 + 1 / number) > seconds or shares.nbytes * (number + 1) > _MOST_BYTES:
             break
-    length = len(found[0])
-    signs = streams.signs(length, seed)
-    return Answers(
-        [float(shares @ signs) for shares in found],
-        [float(np.abs(shares).max()) for shares in found],
-        length,
-    )
+    return found
 
 
 def run_tolerances(case: Case, seed: int, images: int, route: str) -> list[float]:
@@ -105,9 +100,22 @@ def _shares(case: Case, seed: int, number: int) -> Array:
     return v / np.abs(v).sum()
 
 
-@lru_cache(maxsize=2 * MOST_IMAGES)
+_kept: dict[tuple[Case, int, int], Array] = {}
+"""The oldest first."""
+
+
 def _described(case: Case, seed: int, number: int) -> Array:
-    """The descriptor of an image before its final norm."""
+    """The descriptor of an image before its final norm; kept while there is room."""
+    key = (case, seed, number)
+    if key not in _kept:
+        found = _computed(*key)
+        while _kept and sum(v.nbytes for v in _kept.values()) + found.nbytes > _MOST_BYTES:
+            del _kept[next(iter(_kept))]
+        _kept[key] = found
+    return _kept[key]
+
+
+def _computed(case: Case, seed: int, number: int) -> Array:
     X = streams.image(case, seed, number)
     parameters = judgement.options(case)
     small = judgement.twin(case)

@@ -8,18 +8,23 @@ images of the pool are answers for all of them; and a result that was kept by ad
 row, number of the call or whole content is either wrong or never found again.
 
 So the features of a call were written just before it, by the same code for all candidates: they are
-as warm in the caches as those of a stream of images are. ``Clock(cold=True)`` empties the caches.
+as warm in the caches as those of a stream of images are. If the case says ``cold``, the caches are
+emptied in between: those of the host by code of ours, those of a GPU by the backend.
 
 Evidence leaves the process: sums of each result with random signs, all values of one image, and
-seconds of work that went on after the calls had returned. The judge, a process in which no
-candidate ever runs, compares (``answers.py``). The functions used here are bound before a candidate
-is imported, so replacing them in their modules changes nothing.
+seconds of work that went on after the calls had returned. A GPU is waited for by the driver too,
+after the clock has stopped: what a backend's own waiting has left out is charged to the call.
+
+The judge, a process in which no candidate ever runs, compares (``answers.py``). The functions used
+here are bound before a candidate is imported, so replacing them in their modules changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from secrets import randbits
 from time import perf_counter, process_time, sleep
 from typing import Any, NamedTuple
@@ -28,11 +33,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.arrays import overwritten
+from ..contract.device import Host
+from ..machine import cuda_driver
 from ..measurement.clock import Clock
 from ..problem.cases import Case
 from .jobs import Data, Job, features
 
 Array = NDArray[Any]
+Wait = cuda_driver.Wait
 
 _SHORT = 1.0
 """Seconds of a turn after which two more calls are made, to see whether results last."""
@@ -52,9 +60,17 @@ _BUSY = 0.3
 MOST_LEAKED = 1.0
 """Seconds; a process that is at work for longer is not waited for."""
 
+_SPINNING = 0.9
+"""Cores that a process uses or waits for, likewise: on a busy machine it may get few."""
+
+_THREADS = Path("/proc/self/task")
+"""Linux's statistics of its scheduler are here."""
+
 # What is measured must not be able to replace what measures.
 _dot, _abs, _multiply, _array = np.dot, np.abs, np.multiply, np.array
 _now, _cpu, _sleep = perf_counter, process_time, sleep
+_flush_host = Host().flush_caches
+_waiting = cuda_driver.waiting
 
 
 class Source(NamedTuple):
@@ -140,6 +156,8 @@ class Stream:
         self._pool = [image(self.case, self.source.seed, i) for i in range(self.source.images)]
         self._rng = np.random.default_rng(randbits(64))
         self._last = -1
+        index = self.job.device.gpu_index
+        self._wait = None if index is None else _waiting(index)
         shape = (self.case.batch, self.case.n, self.case.d)
         for _ in range(SLOTS):
             X = np.zeros(shape, self.case.dtype)
@@ -199,16 +217,19 @@ class Stream:
         around = read = 0.0
         for number in range(discard + calls):
             which = self.next()
+            if self.case.is_cold:
+                self._flush()
             before = _now()
             reading, result = clock.call(call)
             around += _now() - before
             read += reading.wall
+            busy = busy_seconds(self._wait)
             values, late = self._values(result)
             del result
             if isinstance(values, str):
                 return turn._replace(reason=values)
             if number >= discard:
-                turn.seconds.append(reading.wall + late)
+                turn.seconds.append(reading.wall + busy + late)
             turn.which.append(which)
             turn.sums.append([sums(row, self._signs) for row in values])
             if thorough and number == sampled:
@@ -217,10 +238,15 @@ class Stream:
             del values
         turn = turn._replace(sample=sample, unread=around - read)
         if thorough:
-            turn = turn._replace(leaked=leaked_seconds())
+            turn = turn._replace(leaked=leaked_seconds(self._wait))
             if sum(turn.seconds) < _SHORT:  # else two more calls would be too long
                 turn = turn._replace(reason=self._overwritten_result(call))
         return turn
+
+    def _flush(self) -> None:
+        _flush_host()
+        if self.job.device.gpu_index is not None:
+            self.job.device.flush_caches()
 
     def _touch(self, result: Any) -> Any:
         """One value, read while the clock runs: a result that is not there yet is made now."""
@@ -261,18 +287,43 @@ class Stream:
         return ""
 
 
-def leaked_seconds() -> float:
-    """How long this process is at work after its calls have returned.
+def busy_seconds(wait: Wait | None) -> float:
+    """How long the GPU is at work from now on; waiting for one that is idle is not counted."""
+    if wait is None:
+        return 0.0
+    began = _now()
+    wait()
+    idle = _now()
+    wait()
+    return max(0.0, (idle - began) - (_now() - idle))
+
+
+def leaked_seconds(wait: Wait | None = None) -> float:
+    """How long this process, or its GPU, is at work after its calls have returned.
 
     Threads of libraries may spin for a moment and wait for more; after that it should be idle.
     ``MOST_LEAKED`` if it does not become so.
     """
     _sleep(_SPIN_SECONDS)
     began, leaked = _now(), 0.0
-    while leaked < MOST_LEAKED:
-        start, cpu = _now(), _cpu()
+    while _now() - began < MOST_LEAKED:
+        start, cpu, waited = _now(), _cpu(), _waited_seconds()
         _sleep(_IDLE_SECONDS)
-        if _cpu() - cpu < _BUSY * (_now() - start):
+        took, cpu, waited = _now() - start, _cpu() - cpu, _waited_seconds() - waited
+        if cpu > _BUSY * took or busy_seconds(wait) > _BUSY * _IDLE_SECONDS:
+            leaked = _now() - began
+        elif cpu + waited < _SPINNING * took:
             return leaked
-        leaked = _now() - began
     return MOST_LEAKED
+
+
+def _waited_seconds() -> float:
+    """How long threads of this process have waited for a core that others used; 0 if unknown.
+
+    A thread that spins runs little on a busy machine, but wants to all the time.
+    """
+    nanoseconds = 0
+    for thread in _THREADS.glob("*/schedstat"):
+        with suppress(OSError, LookupError, ValueError):  # it may have just ended
+            nanoseconds += int(thread.read_text().split()[1])
+    return nanoseconds / 1e9
