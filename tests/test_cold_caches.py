@@ -187,7 +187,8 @@ def test_an_undecided_answer_says_it_too(quick: None) -> None:
 def test_a_cold_race_on_a_small_case(empty_profile: None) -> None:
     found = dp.choose(COLD, backends=["numpy:cpu"], budget=2.0, threads=1)
     assert found.case.is_cold
-    assert all(row.state == "ok" and row.median_s for row in found.rows), str(found)
+    assert {row.state for row in found.rows} <= {"ok", "timeout"}, str(found)
+    assert any(row.median_s for row in found.rows), str(found)
     assert found.as_result()["case"]["caches"] == "cold"
 
 

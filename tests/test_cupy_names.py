@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from demopool.implementations import cupy_cuda
+from demopool.machine import gpu_limits
 
 cupy: Any = pytest.importorskip("cupy")
 
@@ -73,3 +74,16 @@ def test_the_array_functions_that_we_use_exist_for_cupy() -> None:
     chains = _chains("on.xp") | _chains("xp") | {"linalg.trace", "matrix_transpose", "eye"}
     assert {"linalg.eigh", "fft.rfft", "matmul"} <= chains
     assert not [chain for chain in chains if not _has(namespace, chain)]
+
+
+def test_the_names_that_measure_a_gpu_exist_in_the_installed_cupy() -> None:
+    tree = ast.parse(Path(gpu_limits.__file__).read_text())
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "cupy"
+    }
+    assert {"matmul", "copyto", "empty_like"} <= used
+    assert not [name for name in used if not hasattr(cupy, name)]
+    assert hasattr(cupy.cuda.Device, "synchronize")
+    assert hasattr(cupy.cuda.MemoryPool, "free_all_blocks")
