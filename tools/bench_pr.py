@@ -1,7 +1,7 @@
 """``make bench-pr``: what HEAD changed in speed since it left another branch, as Markdown.
 
 Both commits are measured in turns (asv's interleaved rounds), into a folder of their own. What
-seems slower is measured again, and only what is slower both times is called that.
+seems changed is measured again, and only what is changed both times is called that.
 """
 
 from __future__ import annotations
@@ -114,16 +114,16 @@ def baseline_of(cell: Cell) -> Cell:
 def compared(
     plan: Plan, start: str, cells: set[Cell], rounds: int, errors: Console, lock: Lock
 ) -> verdicts.Comparison:
-    """Measured, and what seems slower measured again."""
+    """Measured, and what seems changed measured again."""
     _measure(plan, start, cells, rounds, errors, lock)
     found = verdicts.compare(results.read(plan.folder), start, plan.commit, cells)
-    suspects = found.cells(verdicts.SLOWER)
+    suspects = found.cells(verdicts.SLOWER, verdicts.FASTER)
     if not suspects:
         return found
-    errors.print(f"{len(suspects)} seem slower and are measured again.")
+    errors.print(f"{len(suspects)} seem changed and are measured again.")
     again = suspects | {baseline_of(cell) for cell in suspects} & cells
     _measure(plan, start, again, rounds, errors, lock)
-    # asv keeps the others as they were.
+    # asv keeps the others as they were: what changed now changed both times.
     return verdicts.compare(results.read(plan.folder), start, plan.commit, cells)
 
 

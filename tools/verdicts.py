@@ -2,7 +2,7 @@
 
 The baseline's code is the same at both commits, so what its time did was the machine. A candidate's
 ratio is divided by that of the baseline beside it. How far baselines moved at all tells the noise
-of this run, and nothing below that is called a change.
+of this run, and a change must exceed that by the ratio that the history asks for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from demopool.common.units import readable
 from demopool.results.history.analysis import BASELINE, RATIO, SECONDS
 
 from .cells import Cell
+
+NOISY = 2.0
+"""Where code that is the same took twice as long, nothing can be said of code that is not."""
 
 SLOWER, FASTER, SAME, NEW, FAILED = "slower", "faster", "same", "new", "not measured"
 
@@ -58,12 +61,20 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """1 if something is slower, else 2 if something was not measured that had to be."""
-        found = {row.verdict for row in self.rows}
-        nothing = not any(row.ratio for row in self.rows)
-        return 1 if SLOWER in found else 2 if FAILED in found or nothing else 0
+        if self.cells(SLOWER):
+            return 1
+        return 2 if self.cells(FAILED) or self.is_noisy or not self.is_measured else 0
 
-    def cells(self, verdict: str) -> set[Cell]:
-        return {row.cell for row in self.rows if row.verdict == verdict}
+    @property
+    def is_noisy(self) -> bool:
+        return self.limit > NOISY
+
+    @property
+    def is_measured(self) -> bool:
+        return any(row.ratio for row in self.rows)
+
+    def cells(self, *verdicts: str) -> set[Cell]:
+        return {row.cell for row in self.rows if row.verdict in verdicts}
 
 
 def compare(frame: Any, base: str, head: str, cells: Iterable[Cell]) -> Comparison:
@@ -76,7 +87,7 @@ def compare(frame: Any, base: str, head: str, cells: Iterable[Cell]) -> Comparis
         if _is_baseline(row.cell) and row.ratio
     }
     moved = [max(ratio, 1 / ratio) for ratio in machine.values()]
-    limit = max([RATIO, *moved])
+    limit = RATIO * max(moved, default=1.0)
     found = tuple(
         _judged(replace(row, machine=machine.get((row.cell.benchmark, row.cell.case))), limit)
         for row in rows
@@ -142,8 +153,9 @@ def markdown(comparison: Comparison, base: str, head: str) -> str:
     parts = [
         f"**{_headline(comparison)}** from {base[:8]} to {head[:8]}.",
         f"Times are lower quartiles of interleaved rounds; the ratio is that of the candidate over "
-        f"that of the baseline, whose code is the same at both commits. A change counts from "
-        f"{comparison.limit:.2f} on{_why(comparison.limit)}, and {readable(SECONDS, 'time')}.",
+        f"that of the baseline, whose code is the same at both commits. A change counts from a "
+        f"ratio of {comparison.limit:.2f} on, {RATIO:.2f} times as far as a baseline moved, and "
+        f"{readable(SECONDS, 'time')}.",
     ]
     if changed:
         parts.append(_table(changed))
@@ -159,17 +171,13 @@ def markdown(comparison: Comparison, base: str, head: str) -> str:
 
 
 def _headline(comparison: Comparison) -> str:
-    def count(verdict: str) -> int:
-        return len(comparison.cells(verdict))
-
-    told = [f"{count(verdict)} {verdict}" for verdict in (SLOWER, FASTER, FAILED) if count(verdict)]
-    if any(row.ratio for row in comparison.rows):
-        return ", ".join(told) or f"No change in {count(SAME)} measurements"
-    return ", ".join(["nothing could be compared", *told])
-
-
-def _why(limit: float) -> str:
-    return ", as far as a baseline moved in this run" if limit > RATIO else ""
+    counts = {verdict: len(comparison.cells(verdict)) for verdict in (SLOWER, FASTER, FAILED)}
+    told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    if not comparison.is_measured:
+        told.insert(0, "nothing could be compared")
+    elif comparison.is_noisy:
+        told.insert(0, "the machine is too busy to tell")
+    return ", ".join(told) or f"No change in {len(comparison.cells(SAME))} measurements"
 
 
 def _table(rows: list[Row]) -> str:
