@@ -12,8 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
+from rich.console import Console
 
 from benchmarks.notes import TICKS_VARIABLE
+from benchmarks.profiles import Slice
 from tools import asv_process
 
 ROOT = Path(__file__).parent.parent
@@ -199,3 +201,12 @@ def test_the_output_and_the_code_of_a_run_that_fails_are_kept() -> None:
     program = "print('no such commit'); raise SystemExit(3)"
     done = asv_process.follow([sys.executable, "-c", program], lambda *_: None)
     assert done == (3, "no such commit\n")
+
+
+def test_a_command_line_that_asv_does_not_know_is_no_failed_benchmark() -> None:
+    program = "import argparse; argparse.ArgumentParser().parse_args(['--unknown'])"
+    part = Slice("descriptors.Sum", (), frozenset())
+    with pytest.raises(click.ClickException, match=r"asv failed with code 2(.|\n)*--unknown"):
+        asv_process.run([(part, [sys.executable, "-c", program])], Console(quiet=True))
+    failed = (part, [sys.executable, "-c", "print('one failed'); raise SystemExit(2)"])
+    asv_process.run([failed], Console(quiet=True))

@@ -115,7 +115,8 @@ def run(
                     f"interrupted; {number} of {len(todo)} parts are finished and kept, "
                     "the next run goes on from there"
                 ) from None
-            if code not in (0, FAILED):
+            # asv has the code of a failed benchmark for a command line that it does not know, too.
+            if code not in (0, FAILED) or output.startswith("usage:"):
                 bar.stop()
                 raise click.ClickException(f"asv failed with code {code}:\n{output[-3000:]}")
             if code == FAILED:
