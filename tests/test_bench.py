@@ -117,6 +117,15 @@ def test_show_prints_commands_to_paste_and_registers_nothing(
         assert selected == {Cell(*cell).name for cell in part.cells}, part.title
 
 
+def test_show_has_the_commits_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "chosen", lambda *_: ["a" * 40, "b" * 40])
+    for asked, shown in (("HEAD~2..HEAD", "HEAD~2..HEAD"), ("NEW", "aaaaaaaa^..HEAD")):
+        done = CliRunner().invoke(bench.bench, ["--show", "--commits", asked])
+        assert done.exit_code == 0, done.output
+        assert f"\n  '{shown}'\n" in done.output
+        assert done.output.splitlines()[-1].startswith("# 2 commits: about ")
+
+
 def _full() -> list[profiles.Slice]:
     return profiles.slices("full", bench.usable_backends())
 

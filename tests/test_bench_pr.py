@@ -144,8 +144,15 @@ def test_a_pattern_that_selects_nothing_is_one_sentence_and_code_2() -> None:
         assert sentence in done.output
 
 
-def test_a_base_that_git_does_not_know_is_one_sentence_and_code_2() -> None:
-    for base, sentence in (("no-such-branch", "such as origin/main"), ("HEAD", "lacks")):
+def test_a_base_that_git_does_not_know_is_one_sentence_and_code_2(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for shallow, base, sentence in (
+        (False, "no-such-branch", "such as origin/main"),
+        (True, "no-such-branch", "git fetch --unshallow"),
+        (False, "HEAD", "there is no change"),
+    ):
+        monkeypatch.setattr(bench_pr.checkout, "is_shallow", lambda shallow=shallow: shallow)
         done = CliRunner().invoke(bench_pr.bench_pr, ["--base", base])
         assert done.exit_code == 2
         assert sentence in done.output

@@ -80,7 +80,7 @@ def bench(
     else:
         plans = [plan._replace(commit=commit) for commit in chosen(commits, plan)]
     if only_show:
-        show_commands(plan, profile, len(plans))
+        show_commands(plan, profile, commits, plans)
         return
     todo = [work for each in plans for work in each.todo(fresh)]
     total = sum(len(each.parts) for each in plans)
@@ -175,9 +175,10 @@ def chosen(commits: str, plan: Plan) -> list[str]:
     return found
 
 
-def show_commands(plan: Plan, profile: str, commits: int) -> None:
+def show_commands(plan: Plan, profile: str, commits: str | None, plans: list[Plan]) -> None:
     """To be read, and to be pasted into a shell."""
     total = 0.0
+    which = f"{plans[0].commit[:8]}^..HEAD" if commits == NEW else commits or "HEAD^!"
     for part in plan.parts:
         seconds = estimate.seconds(part.cells)
         total += seconds
@@ -189,14 +190,14 @@ def show_commands(plan: Plan, profile: str, commits: int) -> None:
         names = [Cell(*cell).name for cell in part.cells]
         useful = [p for p in part.patterns if any(re.search(p, name) for name in names)]
         lines += [f"  --bench {in_a_shell(pattern)}" for pattern in useful]
-        click.echo(" \\\n".join([*lines, f"  {shlex.quote('HEAD^!')}"]) + "\n")
+        click.echo(" \\\n".join([*lines, f"  {shlex.quote(which)}"]) + "\n")
     count = sum(len(part.cells) for part in plan.parts)
     click.echo(
         f"# {profile}: {len(plan.parts)} commands, {count} cells on machine {plan.folder.name}, "
         f"{estimate.sentence(total)} for a commit (an estimate by the cost model)"
     )
-    if commits > 1:
-        click.echo(f"# {commits} commits: {estimate.sentence(commits * total)}")
+    if len(plans) > 1:
+        click.echo(f"# {len(plans)} commits: {estimate.sentence(len(plans) * total)}")
 
 
 def table_console() -> Console:

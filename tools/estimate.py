@@ -12,12 +12,15 @@ from demopool.profiles import eligibility
 
 from .cells import Cell
 
-PROCESS = 0.35
+# Fitted to three profiles on 2 cores: 6 min, 1.9 h and 4.5 h.
+PROCESS = 0.3
 """Seconds of asv for every cell: a forked process, and its files."""
 PART = 6.0
 """Of every run of asv: the suite is read, the commit installed, the libraries loaded."""
-TRACKED_CALLS = 3
-"""Of a value that is tracked, with the call that warms up."""
+PREPARATION = 3
+"""Calls that the inputs and the first call are worth."""
+TRACKED_CALLS = 2
+"""Of a value that is tracked, after that."""
 BACKWARD = 3
 """Calls that forward and backward are worth."""
 BASELINE_TIMES = 3
@@ -47,10 +50,10 @@ def _of_cell(cell: Cell) -> float:
     least, most, enough = suite.repeat
     repeated = max(least * call, min(most * call, enough))
     if cell.method == "track_with_transfer_s":
-        return PROCESS + call + repeated
+        return PROCESS + PREPARATION * call + repeated
     if not cell.method.startswith("time_"):
-        return PROCESS + TRACKED_CALLS * call
-    return PROCESS + call + max(call, suite.warmup_time) + repeated
+        return PROCESS + (PREPARATION + TRACKED_CALLS) * call
+    return PROCESS + PREPARATION * call + max(call, suite.warmup_time) + repeated
 
 
 def _call(subject: Subject, candidate: Candidate, case: Case) -> float | None:
