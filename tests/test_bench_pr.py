@@ -126,7 +126,7 @@ def test_the_table_is_markdown_with_what_changed_first() -> None:
     )
     assert tables[3] == "| sum | vgg-b1 | `numpy:cpu/direct` | 10 ms | 10 ms | 1.05 | 0.95 | same |"
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
-    assert lines.index("<details><summary>1 others</summary>") > lines.index(tables[1])
+    assert lines.index("<details><summary>1 without a change</summary>") > lines.index(tables[1])
 
 
 def test_cells_come_with_their_baselines() -> None:

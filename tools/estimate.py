@@ -28,8 +28,8 @@ BASELINE_TIMES = 3
 
 
 def seconds(cells: Iterable[tuple[str, str, str]], runs: int = 1) -> float:
-    """One run of asv that measures each of these cells so many times."""
-    return PART + runs * sum(_of_cell(Cell(*cell)) for cell in cells)
+    """So many runs of these cells, each with an installed commit."""
+    return runs * (PART + sum(_of_cell(Cell(*cell)) for cell in cells))
 
 
 def sentence(total: float) -> str:

@@ -162,7 +162,7 @@ def markdown(comparison: Comparison, base: str, head: str) -> str:
     failed = [row for row in rows if row.verdict == FAILED]
     parts += [f"- not measured: `{row.cell.name}`: {row.reason}" for row in failed]
     if same:
-        title = f"{len(same)} others"
+        title = f"{len(same)} without a change"
         parts.append(f"<details><summary>{title}</summary>\n\n{_table(same)}\n\n</details>")
     absent = [row for row in rows if row.verdict == ""]
     if absent:
@@ -190,10 +190,7 @@ def _line(row: Row) -> str:
     def text(value: float | None, show: Callable[[float], str]) -> str:
         return "-" if value is None else show(value)
 
-    times = [
-        readable(time.value if time else None, "time").replace("us", "µs")
-        for time in (row.base, row.head)
-    ]
+    times = [readable(time.value if time else None, "time") for time in (row.base, row.head)]
     ratios = [text(value, lambda ratio: f"{ratio:.2f}") for value in (row.machine, row.ratio)]
     about = (row.subject, row.cell.case, f"`{row.cell.candidate}`", *times, *ratios, row.verdict)
     return f"| {' | '.join(about)} |"
