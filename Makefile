@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here, so that a skip cannot hide a broken installation.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: architecture help choose check bench browser report test test-all lint unit suite ratios matrix docs install clean
+.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs install clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,10 +23,20 @@ check: install  ## compare every backend of this machine with the reference (set
 	@$(BIN)/python -m demopool backends
 	@$(BIN)/python -m demopool check
 
-# PROFILE=fast|regular|full, THREADS=8 to override the number in asv.conf.json, FRESH=1 to repeat.
+# PROFILE=fast|regular|full|gpu, COMMITS=HEAD~5..HEAD or NEW for more than this commit, FRESH=1 to
+# repeat, THREADS=8 to override the number in asv.conf.json, MACHINE=name where hosts come and go,
+# SHOW=1 for commands and an estimate.
 bench: install  ## measure time and memory of this commit with asv (sets itself up, resumes)
 	@$(BIN)/python -m tools.bench --profile $(or $(PROFILE),fast) \
-	  $(if $(THREADS),--threads $(THREADS)) $(if $(FRESH),--fresh)
+	  $(if $(COMMITS),--commits '$(COMMITS)') $(if $(THREADS),--threads $(THREADS)) \
+	  $(if $(MACHINE),--machine '$(MACHINE)') $(if $(FRESH),--fresh) $(if $(SHOW),--show)
+
+# BENCH='Democratic.*vgg-b1' for other times than the fast profile's, ROUNDS=4 for more certainty,
+# OUTPUT=table.md to write the table to a file as well.
+bench-pr: install  ## compare the speed of HEAD with where it left BASE=origin/main, as Markdown
+	@$(BIN)/python -m tools.bench_pr --base '$(or $(BASE),origin/main)' \
+	  $(if $(BENCH),--bench '$(BENCH)') $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	  $(if $(OUTPUT),--output '$(OUTPUT)')
 
 test: install lint unit suite  ## run formatter, linter, types, tests and asv suite (sets itself up)
 
@@ -84,4 +94,4 @@ install: .venv/ready  ## set up the environment, with all CPU backends and GPU v
 	@touch $@
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv .asv/env .asv/suite .asv/expected build *.egg-info src/*.egg-info asv.*.conf.json
+	rm -rf .venv .asv/env .asv/suite .asv/pull-request .asv/expected build *.egg-info src/*.egg-info asv.*.conf.json

@@ -5,7 +5,8 @@ runs asv. Creating it takes a second and no network, where an environment with i
 minutes and gigabytes. Only demopool is installed into it, so every commit runs with the same
 libraries, which are recorded with the results (notes.py).
 
-The plugin also passes on the folder of the results, which benchmarks cannot know otherwise.
+The plugin also gives the machine its name, the same for plain ``asv run`` and ``make bench``, and
+passes on the folder of the results, which benchmarks cannot know otherwise.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ import sysconfig
 from pathlib import Path
 
 from asv.config import Config
+from asv.console import log
 from asv.machine import Machine, MachineCollection
 from asv.plugins.virtualenv import Virtualenv
 from asv.util import UserError
 
+from . import checkout
+from .machine_name import machine_name
 from .notes import FOLDER_VARIABLE
+
+MEASURING = {"run", "continuous", "find", "profile"}
+"""The commands of asv that measure commits."""
 
 
 class Borrowed(Virtualenv):
@@ -48,21 +55,37 @@ class Borrowed(Virtualenv):
 
 def setup() -> None:
     """Called by asv when it loads this file."""
+    # The name that asv takes unless --machine gives another.
+    Machine.hardcoded_machine_name = machine_name()
+    if not MEASURING & set(sys.argv[1:]):
+        return
+    _look_at_the_clone()
+    name = _option("--machine", "-m") or Machine.hardcoded_machine_name
+    _register(name)
     if {"-n", "--dry-run"} & set(sys.argv):
         return  # a dry run has no results to annotate
     # By now asv has changed to the folder of its configuration.
     config = Config.load(Path(_option("--config") or "asv.conf.json").name)
-    folder = Path(config.results_dir, _machine(_option("--machine", "-m")))
-    os.environ[FOLDER_VARIABLE] = str(folder.absolute())
+    os.environ[FOLDER_VARIABLE] = str(Path(config.results_dir, name).absolute())
 
 
-def _machine(given: str | None) -> str:
-    """The machine name that asv uses for results: the given one, else the only one it knows."""
-    name = given or Machine.get_unique_machine_name()
+def _look_at_the_clone() -> None:
     try:
-        return str(MachineCollection.load(name)["machine"])
+        checkout.head()
+        for sentence in checkout.warnings():
+            log.warning(sentence)
+    except checkout.NoCommit as problem:
+        raise UserError(str(problem)) from None
+
+
+def _register(name: str) -> None:
+    """As ``asv machine --yes`` does; for an unknown name asv takes the only one it knows."""
+    try:
+        known = MachineCollection.load(name)["machine"] == name
     except UserError:
-        return name
+        known = False
+    if not known:
+        MachineCollection.save(name, {**Machine.get_defaults(), "machine": name})
 
 
 def _option(*names: str) -> str | None:

@@ -119,11 +119,16 @@ def _pattern(part: Part, name: str, backends: tuple[str, ...]) -> str:
     return rf"^{part.module}\.{name}\.(?:{methods})\({who}, {sizes}\)$"
 
 
-def pattern_of(benchmark: str, candidate: str, case: str) -> str:
-    """The pattern that selects one cell."""
+def cell_name(benchmark: str, candidate: str, case: str) -> str:
+    """Of one cell, as asv writes it, and compares it with patterns."""
     axis = benchmark.partition(".")[0].removeprefix("scaling_")
     size = getattr(cases.from_name(case), axis) if axis in cases.AXES else case
-    return f"^{re.escape(f'{benchmark}({candidate!r}, {size!r})')}$"
+    return f"{benchmark}({candidate!r}, {size!r})"
+
+
+def pattern_of(benchmark: str, candidate: str, case: str) -> str:
+    """The pattern that selects one cell."""
+    return f"^{re.escape(cell_name(benchmark, candidate, case))}$"
 
 
 def _cells(module: str, made: Any, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import io
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import click
 import pandas
 import pytest
 from asv.config import Config
 from rich.console import Console
 
+from benchmarks import machine_name
 from demopool import results
 from demopool.measurement.worker import THREAD_VARIABLES
 from tools import bench, check_suite, summary
@@ -119,23 +115,15 @@ def test_what_is_finished_and_what_is_tried_again(
     assert bench.Plan(tmp_path, tmp_path / "absent", 2, "c", []).finished() == set()
 
 
-def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
-    refused = pytest.raises(click.ClickException, match="another make bench")
-    with bench._alone(tmp_path), refused, bench._alone(tmp_path):
-        pass
-    with bench._alone(tmp_path):
-        pass
-
-
 def test_two_gpus_on_one_host_are_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.platform, "node", lambda: "Lab_7")
+    monkeypatch.setattr(machine_name.platform, "node", lambda: "Lab_7")
     for gpus, name in (
         (None, "lab-7"),
         (["NVIDIA A100-SXM4-80GB"], "lab-7-nvidia-a100-sxm4-80gb"),
         (["NVIDIA RTX 4090", "NVIDIA A100"], "lab-7-nvidia-rtx-4090"),
     ):
-        monkeypatch.setattr(bench.fingerprint, "machine", lambda gpus=gpus: {"gpu": gpus})
-        assert bench.machine_name() == name
+        monkeypatch.setattr(machine_name.fingerprint, "machine", lambda gpus=gpus: {"gpu": gpus})
+        assert machine_name.machine_name() == name
 
 
 def test_other_threads_and_folder_in_a_copy_of_the_configuration(
@@ -153,48 +141,6 @@ def test_other_threads_and_folder_in_a_copy_of_the_configuration(
     plain = Config.load(str(tmp_path / "asv.conf.json"))
     assert plain.environment_type == changed.environment_type == "borrowed"
     assert plain.launch_method == "forkserver"
-
-
-def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
-    program = f"""
-import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-open(os.environ["{bench.TICKS_VARIABLE}"], "a").write("democratic vgg-b1\\n")
-try:
-    time.sleep(60)
-except KeyboardInterrupt:
-    child.kill(); child.wait()
-    open({str(tmp_path / "ended")!r}, "w").close()
-"""
-    seen = []
-
-    def interrupt(count: int, what: str) -> None:
-        seen.append((count, what))
-        if count:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        bench._follow([sys.executable, "-c", program], interrupt)
-    assert seen[0] == (0, "preparing")
-    assert seen[-1] == (1, "democratic vgg-b1")
-    assert (tmp_path / "ended").exists()
-
-
-def test_the_output_of_a_run_that_fails_is_kept() -> None:
-    program = "print('no such commit'); raise SystemExit(3)"
-    assert bench._follow([sys.executable, "-c", program], lambda *_: None) == (
-        3,
-        "no such commit\n",
-    )
-
-
-def test_a_run_that_ignores_the_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "PATIENCE", 0.5)
-    program = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    asv = subprocess.Popen([sys.executable, "-c", program], text=True, start_new_session=True)
-    time.sleep(0.3)
-    bench._stop(asv)
-    assert asv.returncode == -signal.SIGKILL
 
 
 def test_check_suite_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

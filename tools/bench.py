@@ -6,83 +6,96 @@ so what an interrupted run had finished is kept. Results lie where plain ``asv r
 
 from __future__ import annotations
 
-import fcntl
 import os
-import platform
 import re
+import shlex
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import click
 from asv.config import Config
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import demopool
+from benchmarks import checkout
 from benchmarks.harness import ROOT, vocabulary
-from benchmarks.notes import TICKS_VARIABLE
-from benchmarks.profiles import Slice, slices
+from benchmarks.machine_name import machine_name
+from benchmarks.profiles import PROFILES, Slice, slices
 from demopool import results
 from demopool.common.files import write_text
 from demopool.machine import fingerprint, system
 
+from . import estimate
+from .asv_process import alone, run
+from .cells import Cell, in_a_shell
 from .summary import show, show_absent
-
-FAILED = 2
-"""asv's exit code when a benchmark failed; its results are kept all the same."""
 
 LASTING = ("unavailable", "unsupported", "timeout")
 """A failure is tried again, and what did not fit into the memory that was free then."""
-PATIENCE = 10.0
-"""Seconds for asv to end its processes when it is interrupted."""
+
+NEW = "NEW"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--profile",
-    type=click.Choice(["fast", "regular", "full"]),
+    type=click.Choice([name for name in PROFILES if name != "smallest"]),
     default="fast",
     show_default=True,
-    help="fast: minutes; regular: all cases; full: everything, hours with several backends.",
+    help="fast: minutes; the others: hours (--show estimates how many).",
 )
 @click.option("--threads", type=click.IntRange(1), help="Another number than asv.conf.json has.")
+@click.option(
+    "--commits",
+    metavar="RANGE",
+    help=f"Those of a git range, oldest first; {NEW}: from the last measured one on.",
+)
+@click.option("--machine", metavar="NAME", help="Another name than <host>-<gpu>.")
 @click.option("--fresh", is_flag=True, help="Measure again what is measured already.")
-@click.option("--show", "only_show", is_flag=True, help="Print the asv commands instead.")
-def bench(profile: str, threads: int | None, fresh: bool, only_show: bool) -> None:
+@click.option("--show", "only_show", is_flag=True, help="Print asv's commands and an estimate.")
+def bench(
+    profile: str,
+    threads: int | None,
+    commits: str | None,
+    machine: str | None,
+    fresh: bool,
+    only_show: bool,
+) -> None:
     """Measure the current commit with asv on every usable backend, and print a table.
 
     Interrupt it as you like: the next run goes on where it stopped.
+
+    \b
+    python -m tools.bench --show                     how long, and which asv commands
+    python -m tools.bench --profile regular
+    python -m tools.bench --commits HEAD~5..HEAD     every commit of a range
+    python -m tools.bench --commits NEW              every night
     """
     errors = Console(stderr=True, highlight=False, markup=False)
-    plan = planned(config_with(threads=threads), slices(profile, usable_backends()))
-    commands = [plan.command(part, "--attribute", "rounds=1") for part in plan.parts]
+    plan = planned(config_with(threads=threads), slices(profile, usable_backends()), machine)
+    if commits is None:
+        plans = [plan]
+    else:
+        plans = [plan._replace(commit=commit) for commit in chosen(commits, plan)]
     if only_show:
-        for command in commands:
-            click.echo(subprocess.list2cmdline(["asv", *command[3:]]))
+        show_commands(plan, profile, commits, plans)
         return
-    finished = set() if fresh else plan.finished()
-    todo = [
-        (part, command)
-        for part, command in zip(plan.parts, commands, strict=True)
-        if not part.cells <= finished
-    ]
-    if len(todo) < len(plan.parts):
+    todo = [work for each in plans for work in each.todo(fresh)]
+    total = sum(len(each.parts) for each in plans)
+    if len(todo) < total:
         errors.print(
-            f"{len(plan.parts) - len(todo)} of {len(plan.parts)} parts are measured already "
+            f"{total - len(todo)} of {total} parts are measured already "
             "(make bench FRESH=1 measures them again)."
         )
     if todo:
-        _warn(errors)
-    with _alone(plan.folder):
-        run(todo, errors)
-    frame = plan.results()
+        warn(errors)
+        seconds = sum(estimate.seconds(part.cells) for part, _ in todo)
+        errors.print(f"{len(todo)} parts, {estimate.sentence(seconds)} by the cost model.")
+    with alone(plan.folder) as lock:
+        run(todo, errors, lock)
+    frame = plans[-1].results()
     screen = table_console()
     show(frame, screen)
     if profile == "fast":
@@ -104,10 +117,17 @@ class Plan(NamedTuple):
     commit: str
     parts: list[Slice]
 
-    def command(self, part: Slice, *extra: str) -> list[str]:
+    def command(self, part: Slice, *extra: str, commits: str | None = None) -> list[str]:
         patterns = [argument for pattern in part.patterns for argument in ("--bench", pattern)]
         where = ["--config", self.config.name, "--machine", self.folder.name]
-        return [sys.executable, "-m", "asv", "run", *where, *extra, *patterns, "HEAD^!"]
+        commits = commits or f"{self.commit}^!"
+        return [sys.executable, "-m", "asv", "run", *where, *extra, *patterns, commits]
+
+    def todo(self, fresh: bool = False) -> list[tuple[Slice, list[str]]]:
+        """The parts that are not finished, each with its command."""
+        finished = set() if fresh else self.finished()
+        missing = [part for part in self.parts if not part.cells <= finished]
+        return [(part, self.command(part, "--attribute", "rounds=1")) for part in missing]
 
     def results(self) -> Any:
         """The rows of this commit with this number of threads."""
@@ -124,14 +144,60 @@ class Plan(NamedTuple):
         return set(zip(frame["benchmark"], frame["candidate"], frame["case"], strict=True))
 
 
-def planned(config: Path, parts: list[Slice]) -> Plan:
+def planned(config: Path, parts: list[Slice], machine: str | None = None) -> Plan:
+    """The parts, on the commit that is checked out; nothing is written."""
     os.chdir(ROOT)
     settings = Config.load(str(config))
-    machine = machine_name()
-    _asv(["machine", "--yes", "--config", config.name, "--machine", machine])
     threads = int(settings.matrix["env_nobuild"]["OPENBLAS_NUM_THREADS"][0])
-    folder = Path(settings.results_dir, machine)
-    return Plan(config, folder, threads, _git("rev-parse", "HEAD"), parts)
+    folder = Path(settings.results_dir, machine or machine_name())
+    return Plan(config, folder, threads, _head(), parts)
+
+
+def chosen(commits: str, plan: Plan) -> list[str]:
+    """The commits of a git range, or from the last that was measured on; oldest first.
+
+    The last one is among them: its measurement may have been interrupted.
+    """
+    if checkout.is_shallow():
+        raise click.ClickException(checkout.SHALLOW)
+    try:
+        if commits != NEW:
+            found = checkout.git("rev-list", "--reverse", commits, "--").split()
+        else:
+            measured = {file.name[:8] for file in plan.folder.glob("*-*.json")}
+            line = checkout.git("rev-list", "--first-parent", "HEAD").split()
+            last = next((n for n, c in enumerate(line) if c[:8] in measured), 0)
+            found = line[last::-1]
+    except checkout.NoCommit as problem:
+        raise click.ClickException(str(problem)) from None
+    if not found:
+        raise click.ClickException(f"there is no commit in {commits}")
+    return found
+
+
+def show_commands(plan: Plan, profile: str, commits: str | None, plans: list[Plan]) -> None:
+    """To be read, and to be pasted into a shell."""
+    total = 0.0
+    which = f"{plans[0].commit[:8]}^..HEAD" if commits == NEW else commits or "HEAD^!"
+    for part in plan.parts:
+        seconds = estimate.seconds(part.cells)
+        total += seconds
+        click.echo(f"# {part.title}: {len(part.cells)} cells, {estimate.sentence(seconds)}")
+        options = [] if plan.config.name == "asv.conf.json" else ["--config", plan.config.name]
+        if plan.folder.name != machine_name():
+            options += ["--machine", plan.folder.name]
+        lines = [shlex.join(["asv", "run", *options, "--attribute", "rounds=1"])]
+        names = [Cell(*cell).name for cell in part.cells]
+        useful = [p for p in part.patterns if any(re.search(p, name) for name in names)]
+        lines += [f"  --bench {in_a_shell(pattern)}" for pattern in useful]
+        click.echo(" \\\n".join([*lines, f"  {shlex.quote(which)}"]) + "\n")
+    count = sum(len(part.cells) for part in plan.parts)
+    click.echo(
+        f"# {profile}: {len(plan.parts)} commands, {count} cells on machine {plan.folder.name}, "
+        f"{estimate.sentence(total)} for a commit (an estimate by the cost model)"
+    )
+    if len(plans) > 1:
+        click.echo(f"# {len(plans)} commits: {estimate.sentence(len(plans) * total)}")
 
 
 def table_console() -> Console:
@@ -152,12 +218,6 @@ def _is_timed(row: dict[str, Any]) -> bool:
     return row["backend"] in vocabulary.TIMED_BACKENDS
 
 
-def machine_name() -> str:
-    """``<host>-<gpu>``: two GPUs on one host are two machines to asv."""
-    gpus = fingerprint.machine().get("gpu") or []
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join([platform.node(), *gpus[:1]])).lower()
-
-
 def config_with(*, threads: int | None = None, folder: str | None = None) -> Path:
     """asv's configuration; with anything changed a copy beside it, where asv needs it."""
     original = ROOT / "asv.conf.json"
@@ -175,133 +235,30 @@ def config_with(*, threads: int | None = None, folder: str | None = None) -> Pat
     return copy
 
 
-def run(todo: list[tuple[Slice, list[str]]], errors: Console) -> None:
-    """Slice after slice."""
-    bar = Progress(
-        TextColumn("measuring"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("", total=float(sum(len(part.cells) for part, _ in todo)))
-        done = 0
-        for number, (part, command) in enumerate(todo):
-            size = len(part.cells)
-            bar.update(task, completed=done, description=part.title)
-            if not errors.is_terminal:
-                errors.print(f"[{number + 1}/{len(todo)}] {part.title}: {size} measurements")
-
-            def progress(count: int, what: str, done: int = done, size: int = size) -> None:
-                bar.update(task, completed=done + min(count, size), description=what)
-
-            try:
-                code, output = _follow(command, progress)
-            except KeyboardInterrupt:
-                bar.stop()
-                raise click.ClickException(
-                    f"interrupted; {number} of {len(todo)} parts are finished and kept, "
-                    "the next run goes on from there"
-                ) from None
-            if code not in (0, FAILED):
-                bar.stop()
-                raise click.ClickException(f"asv failed with code {code}:\n{output[-3000:]}")
-            if code == FAILED:
-                errors.print(f"{part.title}: something failed; the reasons come at the end")
-            done += size
-
-
-def _follow(command: list[str], progress: Callable[[int, str], None]) -> tuple[int, str]:
-    """Run asv and show how far it is; it has a session of its own, to be killed whole.
-
-    asv is silent while it measures, so every measurement adds a line to a file (notes.py).
-    """
-    with TemporaryDirectory() as folder:
-        output, ticks = Path(folder, "output"), Path(folder, "ticks")
-        ticks.touch()
-        with output.open("w") as file:
-            asv = subprocess.Popen(
-                command,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, TICKS_VARIABLE: str(ticks)},
-                start_new_session=True,
-            )
-        try:
-            while asv.poll() is None:
-                done = ticks.read_text().splitlines()
-                progress(len(done), done[-1] if done else "preparing")
-                time.sleep(0.1)
-        finally:
-            if asv.poll() is None:
-                _stop(asv)
-        return asv.returncode, output.read_text()
-
-
-def _stop(asv: subprocess.Popen[str]) -> None:
-    """As Ctrl-C would: asv then ends its fork server and what that has started."""
-    asv.send_signal(signal.SIGINT)
-    try:
-        asv.wait(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        os.killpg(asv.pid, signal.SIGKILL)
-        asv.wait()
-
-
-def _asv(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "asv", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise click.ClickException(f"asv {arguments[0]} failed:\n{done.stdout[-3000:]}")
-
-
-def _warn(errors: Console) -> None:
+def warn(errors: Console) -> None:
     """What makes the figures less than they seem."""
-    if _git("status", "--porcelain", "--", "src", "implementations", "reference"):
-        errors.print("Uncommitted changes are not measured: asv installs the commit.")
-    for sentence in fingerprint.warnings(fingerprint.fingerprint(), system.busy_share()):
+    found = fingerprint.warnings(fingerprint.fingerprint(), system.busy_share())
+    for sentence in [*checkout.warnings(), *found]:
         errors.print(f"Warning: {sentence}")
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """asv rewrites a result file whole: of two runs at once one would lose its results."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise click.ClickException(
-                f"another make bench is writing to {folder}; wait for it to end"
-            ) from None
-        yield
+def _head() -> str:
+    try:
+        return checkout.head()
+    except checkout.NoCommit as problem:
+        raise click.ClickException(str(problem)) from None
+
+
+def end_as_by_interrupt() -> None:
+    """A closed terminal or a kill ends asv as Ctrl-C does."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)
 
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise click.ClickException(f"git {arguments[0]} failed: {done.stderr.strip()}")
-    return done.stdout.strip()
-
-
 if __name__ == "__main__":
-    # A closed terminal or a kill ends asv as Ctrl-C does.
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, _interrupt)
+    end_as_by_interrupt()
     bench()

@@ -21,7 +21,7 @@ from ..problem.vocabulary import State
 from ..trials import samples
 from ..trials.measures import UNITS, quantity
 from ..trials.samples import Sample
-from . import asv_files
+from . import asv_files, remote
 
 COLUMNS = {
     "source": "string",
@@ -86,9 +86,11 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     """All results as a ``pandas.DataFrame``: a row per measured cell of a file, or per sample.
 
     ``paths``: one or many of a project's folder (with asv.conf.json), a results folder, a
-    machine's folder, a result file, a file of samples. Without any: the results of the nearest
-    asv.conf.json from the current folder upwards, and the samples that ``choose`` and
-    ``report --claims`` have stored. ``with_samples=False`` reads asv's result files only.
+    machine's folder, a result file, a file of samples, or the address of a git repository
+    (``https://...``, ``git@...``, ``file://...``): its branch ``results`` if there is one, or the
+    branch of ``address#branch``. Without any: the results of the nearest asv.conf.json from the
+    current folder upwards, and the samples that ``choose`` and ``report --claims`` have stored.
+    ``with_samples=False`` reads asv's result files only.
 
     ================  ==============================================================================
     source            ``asv`` or ``samples``
@@ -130,8 +132,9 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     Text is ``string``, counts ``Int64``, times ``datetime64[ns, UTC]``; so too when it is empty.
     ``attrs["stale"]`` counts the cells left out because their benchmark has changed since or is
     gone. ``attrs["unreadable"]`` has a sentence for every broken file that was passed over in a
-    folder, for every link to samples in one, and for every file of samples with broken lines; a
-    broken file that was named itself raises ``InvalidInput``.
+    folder, for every link to samples in one, for every file of samples with broken lines, and for
+    a repository that cannot be reached now; a broken file that was named itself raises
+    ``InvalidInput``.
     """
     pandas = _pandas()
     rows: list[Record] = []
@@ -242,7 +245,11 @@ def _files(
     elif isinstance(paths, str | os.PathLike):
         paths = [paths]
     seen = set()
-    for path in map(Path, paths):
+    for given in paths:
+        if isinstance(given, str) and remote.is_address(given):
+            path = remote.copy_of(given, unreadable.append)
+        else:
+            path = Path(given)
         if not path.exists():
             raise InvalidInput(f"{path} cannot be read: there is no such file or folder.")
         if not path.is_file() and not path.is_dir():
