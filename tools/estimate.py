@@ -12,7 +12,7 @@ from demopool.profiles import eligibility
 
 from .cells import Cell
 
-# Fitted to three profiles on 2 cores: 6 min, 1.9 h and 4.5 h.
+# Fitted on 2 cores to three runs of an earlier suite, of 6 min, 1.9 h and 4.5 h.
 PROCESS = 0.3
 """Seconds of asv for every cell: a forked process, and its files."""
 PART = 6.0
