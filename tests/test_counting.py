@@ -204,3 +204,16 @@ def test_what_cannot_run_here_is_named_and_is_no_fault(monkeypatch: pytest.Monke
     done = CliRunner().invoke(tool.main, ["--descriptor", "power", "--backend", "numpy:cpu"])
     assert done.exit_code == 0
     assert "Not counted: power numpy:cpu/newton: it inverts A" in done.output
+
+
+def test_what_was_counted_before_an_interruption_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count_each(make: Any, jobs: Any, **_: Any) -> Any:
+        yield Answer(State.OK, Counts(123_456, 1, 1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(counting, "refusal", lambda: None)
+    monkeypatch.setattr(counting, "count_each", count_each)
+    done = CliRunner().invoke(tool.main, ["--descriptor", "democratic", "--backend", "numpy:cpu"])
+    assert done.exit_code == 130
+    assert "123,456" in done.output
+    assert "Interrupted: 1 of 2 candidates." in done.output

@@ -21,7 +21,7 @@ from rich.table import Table
 import demopool
 from benchmarks.counts import CASE, counted_candidates, load, made
 from benchmarks.suite import BASELINE
-from demopool.common.program import EXIT_WRONG
+from demopool.common.program import EXIT_INTERRUPTED, EXIT_WRONG
 from demopool.measurement import counting
 from demopool.measurement.worker import Answer
 from demopool.problem.candidates import Candidate, Subject
@@ -58,14 +58,14 @@ def main(descriptors: tuple[str, ...], backends: tuple[str, ...], case: str) -> 
 
     All are counted on one thread, a small case and a simulated CPU with 32 kB and 1 MB of cache.
     Counting takes 50 to 100 times as long as running: a few minutes for everything. The exit code
-    is 1 if something that can run here could not be counted.
+    is 1 if something that can run here could not be counted; Ctrl-C shows what has been counted.
 
     Example: python -m tools.counts --descriptor democratic --backend numpy:cpu
     """
     reason = counting.refusal()
     if reason is not None:
         raise click.ClickException(f"nothing can be counted: {reason}")
-    found = {}
+    found: Found = {}
     jobs = [
         (descriptor, candidate)
         for backend in backends or BACKENDS
@@ -75,12 +75,19 @@ def main(descriptors: tuple[str, ...], backends: tuple[str, ...], case: str) -> 
     ]
     errors = Console(stderr=True, highlight=False, markup=False)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    stopped = False
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("counting", total=len(jobs))
-        for (descriptor, candidate), answer in count_all(jobs, case):
-            bar.update(task, advance=1, description=f"{descriptor} {candidate}")
-            found[descriptor, candidate] = answer
+        try:
+            for (descriptor, candidate), answer in count_all(jobs, case):
+                bar.update(task, advance=1, description=f"{descriptor} {candidate}")
+                found[descriptor, candidate] = answer
+        except KeyboardInterrupt:
+            stopped = True
     show(found, case, Console(highlight=False, markup=False))
+    if stopped:
+        errors.print(f"Interrupted: {len(found)} of {len(jobs)} candidates.")
+        sys.exit(EXIT_INTERRUPTED)
     lost = [a for a in found.values() if a.state is not State.OK and a.state not in MEANT]
     sys.exit(EXIT_WRONG if lost else 0)
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-WARM_UP = 32
+WARM_UP = 16
 """Calls before any is counted. CPython adapts its bytecode, and libraries fill their caches."""
 OK, SAID, SILENT = 0, 1, 2
 """How the process of a job ends: counted, failed and said why, failed without a word."""

@@ -14,6 +14,7 @@ kernel, the environment's size, and, where the system permits it, the random add
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pickle
@@ -127,7 +128,7 @@ def count_each(
     with TemporaryDirectory(prefix="demopool-counts-") as name:
         folder = Path(name)
         asked = {
-            "path": [os.path.abspath(entry) for entry in sys.path],
+            "path": [*map(os.path.abspath, sys.path), _folder(make)],
             "before": before and pickle.dumps(before),
             "jobs": pickle.dumps((make, list(jobs))),
             "calls": calls,
@@ -167,7 +168,6 @@ class _Counted:
                     "--quiet",
                     "--tool=callgrind",
                     "--instr-atstart=no",
-                    "--dump-line=no",
                     "--callgrind-out-file=counts.%p",
                     *(CACHES if caches else ()),
                     # -P: the script's own folder does not come first, where its modules would hide
@@ -243,6 +243,11 @@ def totals(text: str) -> dict[str, int]:
         return dict(zip(names, sums, strict=True))
     except (KeyError, ValueError) as problem:
         raise InvalidInput(f"this is no output of callgrind: {problem}.") from None
+
+
+def _folder(function: Callable[..., Any]) -> str:
+    """Where its top-level package lies; asv imports the benchmarks without a place in sys.path."""
+    return str(Path(inspect.getfile(function)).parents[function.__module__.count(".")].absolute())
 
 
 def _compile_marks(folder: Path) -> None:
