@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here, so that a skip cannot hide a broken installation.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs install clean
+.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs install clean counts
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ report: install  ## write all measurements of this machine to one page
 
 ratios: install  ## compare speed and memory with straightforward versions, in one run
 	$(BIN)/python -m tools.ratios
+
+counts: install  ## count instructions and cache misses with valgrind, where times are too noisy
+	@$(BIN)/python -m tools.counts
 
 matrix: install  ## write the support matrix into the documentation
 	$(BIN)/python -m demopool backends --matrix --write docs/reference/support-matrix.md

@@ -1,6 +1,7 @@
 """The asv suite: thin classes over demopool. asv imports every file in this folder.
 
 descriptors.py, operations.py, gradients.py   what asv runs, made by suite.py
+counts.py                                     instructions and cache misses, counted by valgrind
 profiles.py                                   which part of it `make bench` runs
 baselines.py                                  the denominators
 harness.py, notes.py, asv_plugin.py           how it is measured and kept

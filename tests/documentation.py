@@ -41,6 +41,7 @@ NOT_EXECUTED = {
     "make bench COMMITS=NEW": "test_workflows.py runs it",
     "python -m tools.results_branch push": "test_workflows.py runs it",
     "make bench-pr BASE=origin/main": "test_workflows.py runs it",
+    "make counts": MINUTES,
     "make matrix": "it writes into the documentation; a test compares that",
     "asv run": MINUTES,
     "asv continuous": MINUTES,

@@ -30,6 +30,8 @@ def line(values: Sequence[float | None], measure: str = "call_s", **changes: Any
         "call_s": ("time", "seconds"),
         "peak_host_bytes": ("track", "bytes"),
         "error": ("track", "relative error"),
+        "instructions": ("track", "instructions"),
+        "d1_misses": ("track", "misses"),
     }.get(measure, ("track", "seconds"))
     given = {
         "machine": "alpha",
@@ -100,6 +102,10 @@ def test_the_last_good_commit_is_a_measured_one() -> None:
         ("peak_host_bytes", 2e6, 2.9e6, False),
         ("peak_host_bytes", 2e6, 3.1e6, True),
         ("peak_host_bytes", 0.0, 3e6, True),
+        ("instructions", 1e6, 1.004e6, False),
+        ("instructions", 1e6, 1.006e6, True),
+        ("d1_misses", 1e4, 1.05e4, False),
+        ("d1_misses", 1e4, 1.2e4, True),
         ("error", 1e-7, 2e-7, False),
         ("error", 1e-7, 1e-6, True),
         ("error", 1e-16, 1e-14, False),

@@ -82,7 +82,8 @@ def history(
     demopool history mine/results yours/results   two machines, joined
     demopool history --fail-on-regression --json  for a script
 
-    A step counts from a ratio of 1.10 and 50 microseconds or 1 MB on; an error from 3 times on.
+    A step counts from a ratio of 1.10 and 50 microseconds or 1 MB on; an error from 3 times on;
+    a number of instructions (make counts) from 1.005 on.
     A step that stands out little from the noise is seen a commit or two later, and two or three
     commits show only large ones. A baseline's code never changes: its steps are the machine's.
 

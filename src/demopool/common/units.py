@@ -10,7 +10,10 @@ AXES = {"time": (1e3, "ms"), "memory": (1e-6, "MB")}
 
 
 def readable(value: float | None, quantity: str) -> str:
-    """A ``time``, ``memory``, ``error`` or ``other`` quantity, in about three digits."""
+    """A ``time``, ``memory``, ``error``, ``count`` or ``other`` quantity.
+
+    In about three digits, but a count in full: what it shows is in the fourth.
+    """
     if value is None:
         return "-"
     if quantity == "time":
@@ -24,6 +27,8 @@ def readable(value: float | None, quantity: str) -> str:
             if value >= 0.9995 * size:
                 return f"{_digits(value / size)} {unit}"
         return f"{value:.0f} B"
+    if quantity == "count":
+        return f"{value:,.0f}"
     return f"{value:.1e}" if quantity == "error" else f"{value:.4g}"
 
 

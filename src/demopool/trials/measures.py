@@ -69,7 +69,7 @@ class Trial:
 class Measure:
     """One line of the table.
 
-    quantity   ``time``, ``memory``, ``error`` or ``other``: decides the unit and the format
+    quantity   ``time``, ``memory``, ``error``, ``count`` or ``other``: decides unit and format
     heading    of its column; without one it is not shown in tables
     meaning    for the legend of a table
     words      for sentences: "the measurement of its ..."
@@ -197,4 +197,6 @@ def quantity(name: str, unit: str | None = None) -> str:
         return "time"
     if unit == "bytes" or name.endswith("_bytes"):
         return "memory"
+    if unit == "instructions":
+        return "count"
     return "error" if name.endswith("error") else "other"

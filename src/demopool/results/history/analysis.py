@@ -30,6 +30,8 @@ ERROR_RATIO = 3.0
 """Errors on fixed features repeat, but another order of adding moves their rounding a little."""
 ERROR = 1e-12
 """Below this an error is the rounding of float64 and no news."""
+COUNT_RATIO = 1.005
+"""Of instructions: those of unchanged code at other addresses move by up to 0.1 %."""
 BASELINE = "baseline/"
 
 IDENTITY = (
@@ -78,7 +80,7 @@ class Series:
 
     @property
     def quantity(self) -> str:
-        """``time``, ``memory``, ``error`` or ``other``: what decides the thresholds."""
+        """``time``, ``memory``, ``error``, ``count`` or ``other``: what decides thresholds."""
         return quantity(self.measure, self.unit)
 
     @property
@@ -173,6 +175,7 @@ class Thresholds:
     bytes: float = BYTES
     error_ratio: float = ERROR_RATIO
     error: float = ERROR
+    count_ratio: float = COUNT_RATIO
 
     def counts_in(self, one: Series) -> Callable[[float, float], bool]:
         """Whether the step from a lower to a higher value counts in this series."""
@@ -180,6 +183,7 @@ class Thresholds:
             "time": (self.ratio, self.seconds),
             "memory": (self.ratio, self.bytes),
             "error": (self.error_ratio, self.error),
+            "count": (self.count_ratio, 0.0),
             "other": (self.ratio, 0.0),
         }[one.quantity]
         return lambda low, high: high > low and high >= ratio * low and high - low >= change
@@ -266,15 +270,17 @@ def regressions(
     bytes: float = BYTES,
     error_ratio: float = ERROR_RATIO,
     error: float = ERROR,
+    count_ratio: float = COUNT_RATIO,
 ) -> list[Regression]:
     """Every upward step that exceeds ratio and absolute change: open ones first, then by ratio.
 
-    ``ratio`` is for times and bytes (and counts), ``error_ratio`` for errors: a version that is
-    fast because it is wrong shows there. An error is fixed as a slowness is: when the level is no
-    longer worse than it was before the step, by the same thresholds. A baseline cannot regress, its
-    code is not the commit's: it tells how far the machine moved.
+    ``ratio`` is for times and bytes (and cache misses), ``count_ratio`` for instructions, and
+    ``error_ratio`` for errors: a version that is fast because it is wrong shows there. An error is
+    fixed as a slowness is: when the level is no longer worse than it was before the step, by the
+    same thresholds. A baseline cannot regress, its code is not the commit's: it tells how far the
+    machine moved.
     """
-    thresholds = Thresholds(ratio, seconds, bytes, error_ratio, error)
+    thresholds = Thresholds(ratio, seconds, bytes, error_ratio, error, count_ratio)
     every = list(lines)
     baselines = {_beside(one): one for one in every if one.is_baseline}
     found = [

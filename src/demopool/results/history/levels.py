@@ -45,7 +45,14 @@ STEP_PRICE = 8.0
 """Of a step in the fit, in units of the noise."""
 SHORT = 8
 """With fewer values the noise cannot be read off them and is taken from ``NOISE``."""
-NOISE = {"time": 0.04, "tracked time": 0.12, "memory": 0.001, "error": 0.001, "other": 0.001}
+NOISE = {
+    "time": 0.04,
+    "tracked time": 0.12,
+    "memory": 0.001,
+    "error": 0.001,
+    "count": 0.0005,
+    "other": 0.001,
+}
 """Between runs of identical code: a quartile, a median or single call, and what repeats exactly."""
 LEAST_NOISE = {"time": 0.01, "tracked time": 0.01}
 """What a lucky series may read off at the lowest; for what repeats exactly it is ``NOISE``."""
