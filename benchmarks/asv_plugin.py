@@ -5,11 +5,13 @@ runs asv. Creating it takes a second and no network, where an environment with i
 minutes and gigabytes. Only demopool is installed into it, so every commit runs with the same
 libraries, which are recorded with the results (notes.py).
 
-The plugin also passes on the folder of the results, which benchmarks cannot know otherwise.
+The plugin also passes on the folder of the results and asv's process, which benchmarks cannot know
+otherwise.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from asv.machine import Machine, MachineCollection
 from asv.plugins.virtualenv import Virtualenv
 from asv.util import UserError
 
-from .notes import FOLDER_VARIABLE
+from . import notes
 
 
 class Borrowed(Virtualenv):
@@ -53,7 +55,9 @@ def setup() -> None:
     # By now asv has changed to the folder of its configuration.
     config = Config.load(Path(_option("--config") or "asv.conf.json").name)
     folder = Path(config.results_dir, _machine(_option("--machine", "-m")))
-    os.environ[FOLDER_VARIABLE] = str(folder.absolute())
+    os.environ[notes.FOLDER_VARIABLE] = str(folder.absolute())
+    os.environ[notes.PROCESS_VARIABLE] = str(os.getpid())
+    atexit.register(notes.end, folder.absolute())
 
 
 def _machine(given: str | None) -> str:

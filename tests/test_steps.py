@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from demopool.errors import DemopoolError
 from demopool.results import history
-from demopool.results.history import Point, Regression, Series, analysis
+from demopool.results.history import Point, Regression, Series, changes
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")
@@ -219,8 +219,8 @@ def test_what_is_reported_is_consistent(given_values: list[float | None]) -> Non
     one = line(given_values)
     place = {commit: number for number, commit in enumerate(COMMITS)}
     for r in history.regressions([one]):
-        assert r.after >= analysis.RATIO * r.before
-        assert r.after - r.before >= analysis.SECONDS
+        assert r.after >= changes.RATIO * r.before
+        assert r.after - r.before >= changes.SECONDS
         assert place[r.last_good] < place[r.commit]
         assert (r.state == "fixed") == (r.fixed_by is not None)
         assert r.fixed_by is None or place[r.commit] < place[r.fixed_by]
