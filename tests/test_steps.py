@@ -237,3 +237,12 @@ def test_regressions_do_not_depend_on_the_order_of_series(order: list[int]) -> N
     lines = [line([1.0] * 8 + [1.5 + n] * (n + 2), case=f"case-{n}") for n in range(6)]
     shuffled = [lines[number] for number in order]
     assert history.regressions(shuffled) == history.regressions(lines)
+
+
+def test_a_newest_value_that_stands_out_is_suspected() -> None:
+    values = [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.02, 0.98, 1.01, 1.0]
+    (one,) = history.regressions([line([*values, 1.15])])
+    assert (one.state, one.commit, one.last_good) == ("suspect", COMMITS[10], COMMITS[9])
+    assert history.regressions([line([*values, 1.04])]) == []
+    (one,) = history.regressions([line([*values, 1.15, 1.15, 1.15])])
+    assert one.state == "open"

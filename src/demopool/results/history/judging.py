@@ -3,15 +3,20 @@
 A step of a time is judged twice, by the series itself and by its ratio to the baseline beside it,
 whose code is the same for all commits. Values measured beside other work are left out of both.
 
-open      the series went up, and so did its ratio to the baseline, or the baseline jumped by quite
-          another factor: that is chance, and excuses nothing
-machine   the baseline went up by the same factor: what is left over does not count, and the
-          baseline is not ahead by 1.3 times or more
-suspect   only values measured beside other work show it; or the baseline went up too, and less than
-          1.3 times is left over; or it became faster than it ever was and the candidate did not;
-          or it went up by the same factor, but most other baselines did not, and the load is
-          not known (if it is, and low, that is chance, too)
-fixed     the value came back, and not only because the machine became faster
+open
+    The series went up, and so did its ratio to the baseline; or the baseline jumped by quite
+    another factor: that is chance, and excuses nothing.
+machine
+    The baseline went up by the same factor: what is left over does not count, and the baseline is
+    not ahead by 1.3 times or more.
+suspect
+    One of these: only values measured beside other work show it; the newest value alone does, by
+    five times the noise but less than makes a step; the baseline went up too, and less than 1.3
+    times is left over; it became faster than it ever was, and the candidate did not; it went up by
+    the same factor at one or two commits, but most other baselines did not, and the load is not
+    known (if it is known to be low, that is chance, too, and the step is open).
+fixed
+    The value came back, and not only because the machine became faster.
 
 How often this errs is simulated by ``python -m tools.history_errors``.
 """
@@ -20,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, log
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -33,6 +38,8 @@ WITNESSES = 3
 """Fewer other baselines say nothing about the machine."""
 LASTING = 3
 """Commits."""
+STANDS_OUT = 5.0
+"""Times the noise."""
 AGREE = 1.3
 """A machine slows the baseline and a candidate by factors that differ less than this."""
 FAILING = ("open", "confirmed")
@@ -163,8 +170,29 @@ def _of_one(
                 place = [point.commit for point in one.points].index(regression.commit)
                 busy = sum(p.busy for p in one.points[place:] if p.value is not None)
                 yield replace(regression, series=one, state="suspect", busy=busy)
+    late = _late(one, counts)
+    if late is not None:
+        moved = _moved(one, baseline, one.in_level(late.base), one.in_level(late.level))
+        if moved is None or _state(moved, late.before, counts) != "machine":
+            yield _regression(one, late, moved, "suspect")
     if baseline is not None:
         yield from _hidden(one, baseline, thresholds, {step.commit for step in found})
+
+
+def _late(one: Series, counts: Counts) -> Step | None:
+    """The newest value stands out, but not so far that one value makes a level of its own."""
+    known = [point for point in one.points if point.value is not None]
+    if not known or known[-1] != one.trusted[-1]:
+        return None
+    *before, newest = [(p.commit, p.value) for p in one.in_level(one.levels[-1]) if p.value]
+    if len(before) < LASTING:
+        return None
+    usual, value = median(value for _, value in before), newest[1]
+    if not counts(usual, value) or log(value / usual) < STANDS_OUT * one.noise:
+        return None
+    first, last = one.levels[-1].first, one.levels[-1].last
+    base, level = Level(first, last - 1, usual), Level(last, last, value)
+    return Step(newest[0], before[-1][0], usual, value, base=base, level=level)
 
 
 def _state(moved: Moved, before: float, counts: Counts) -> str:

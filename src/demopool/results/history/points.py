@@ -22,7 +22,7 @@ from typing import Any
 
 from ...machine.fingerprint import BUSY
 from ...trials.measures import quantity
-from .levels import Level, levels_of
+from .levels import Level, levels_of, noise_of
 
 BASELINE = "baseline/"
 OFF = 1.25
@@ -124,11 +124,19 @@ class Series:
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """The constant levels that fit best; a gap, or a value not trusted, belongs to none."""
-        tracked = self.benchmark.rpartition(".")[2].startswith("track_")
-        kind = "tracked time" if tracked and self.quantity == "time" else self.quantity
         trusted = set(self.trusted)
         values = [point.value if point in trusted else None for point in self.points]
-        return levels_of(values, kind)
+        return levels_of(values, self._noise_kind)
+
+    @property
+    def noise(self) -> float:
+        """Of the logarithms of its values."""
+        return noise_of([p.value for p in self.trusted if p.value is not None], self._noise_kind)
+
+    @property
+    def _noise_kind(self) -> str:
+        tracked = self.benchmark.rpartition(".")[2].startswith("track_")
+        return "tracked time" if tracked and self.quantity == "time" else self.quantity
 
     @cached_property
     def trusted(self) -> tuple[Point, ...]:
