@@ -110,10 +110,14 @@ def history(
     \b
     Exit codes with --fail-on-regression:
       0  measured, and fine
-      1  a regression is open or confirmed; something failed at the newest commit, or had values and
-         was skipped there, unless the machine is the reason (other hardware or libraries, or less
-         free memory); HEAD has no results, unless --allow-unmeasured is given
-    Without it 0, whatever is found. 2 is invalid usage, or no results to read.
+      1  a regression is open or confirmed
+      1  something failed at the newest commit, or had values and was skipped
+         there, and not because of other hardware, other libraries or less
+         free memory
+      1  HEAD has no results, unless --allow-unmeasured is given
+      2  invalid usage, or no results to read
+
+    Without --fail-on-regression 0 and 2 only.
     """
     check_writable(png)
     project = _project(paths) if confirm else None
