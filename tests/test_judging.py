@@ -149,6 +149,13 @@ def test_an_unmeasured_head_is_not_green(run: Run, folder: Path) -> None:
     }
 
 
+def test_since_an_unmeasured_head_there_is_nothing(run: Run, folder: Path) -> None:
+    project = measured(folder, [0.01] * 4)
+    project.commit("docs")
+    code, out = gate(run, project, "--since", "HEAD")
+    assert (code, "0 series over 0 commits" in out) == (1, True)
+
+
 def test_results_that_were_not_asked_for_do_not_measure_head(run: Run, folder: Path) -> None:
     project = measured(folder, [0.01] * 4)
     project.commit("new")

@@ -164,7 +164,7 @@ def history(
         sentences = [*told.regressed(found), *told.lost(lost)]
         if head and not head["measured"]:
             sentences.append(told.unmeasured(head["newest"], head["behind"]))
-        elif head and order[-1] == head["commit"]:
+        elif head and order[-1:] == [head["commit"]]:
             sentences += told.not_at_head(lines, head["commit"])
         if not sentences and len(order) > 1:
             sentences = ["No regression found."]

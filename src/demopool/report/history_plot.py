@@ -233,9 +233,11 @@ def _mark_steps(
         label = f"{sign}{_factor(step.size)} {name}{more}"
         x = place[step.commit] - 0.5
         room = len(label) * 0.58 * _MARK_SIZE / 72 / width * len(place)
-        # A late mark stands left of its line; one below the other where they would overlap.
-        late = x + room > len(place) - 0.5
-        left = x - room if late else x
+        # Right of its line if there is room, else left of it, else across it; one below the other
+        # where they would overlap.
+        left = x
+        if x + room > len(place) - 0.5:
+            left = x - room if x - room >= -0.5 else len(place) - 0.5 - room
         row = next(
             (
                 number
@@ -249,14 +251,14 @@ def _mark_steps(
         taken[row].append((left, left + room))
         panel.annotate(
             label,
-            (x, 1.0),
+            (left, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(-2 if late else 2, -1 - 8 * row),
+            xytext=(2 if left == x else -4, -1 - 8 * row),
             textcoords="offset points",
             fontsize=_MARK_SIZE,
             color=colour,
             va="top",
-            ha="right" if late else "left",
+            ha="left",
         )
 
 
