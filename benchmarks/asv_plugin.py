@@ -6,11 +6,12 @@ minutes and gigabytes. Only demopool is installed into it, so every commit runs 
 libraries, which are recorded with the results (notes.py).
 
 The plugin also gives the machine its name, the same for plain ``asv run`` and ``make bench``, and
-passes on the folder of the results, which benchmarks cannot know otherwise.
+passes on the folder of the results and asv's process, which benchmarks cannot know otherwise.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -23,9 +24,8 @@ from asv.machine import Machine, MachineCollection
 from asv.plugins.virtualenv import Virtualenv
 from asv.util import UserError
 
-from . import checkout
+from . import checkout, notes
 from .machine_name import machine_name
-from .notes import FOLDER_VARIABLE
 
 MEASURING = {"run", "continuous", "find", "profile"}
 """The commands of asv that measure commits."""
@@ -66,7 +66,10 @@ def setup() -> None:
         return  # a dry run has no results to annotate
     # By now asv has changed to the folder of its configuration.
     config = Config.load(Path(_option("--config") or "asv.conf.json").name)
-    os.environ[FOLDER_VARIABLE] = str(Path(config.results_dir, name).absolute())
+    folder = Path(config.results_dir, name).absolute()
+    os.environ[notes.FOLDER_VARIABLE] = str(folder)
+    os.environ[notes.PROCESS_VARIABLE] = str(os.getpid())
+    atexit.register(notes.end, folder)
 
 
 def _look_at_the_clone() -> None:

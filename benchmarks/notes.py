@@ -2,8 +2,12 @@
 the machine and software.
 
 For results/<machine>/<commit>-<environment>.json there is a .jsonl with the same name, with one
-JSON object per line. Its ``kind`` is ``fingerprint`` (repeated when it changes), ``skip``,
-``failure`` or ``trouble`` (what disturbed a measurement). asv reads only .json.
+JSON object per line. Its ``kind`` is ``fingerprint`` (repeated when it changes), ``load``,
+``skip``, ``failure`` or ``trouble`` (what disturbed a measurement). asv reads only .json.
+
+A ``load`` is written when a measurement starts: the processor time that all processes, and our own,
+have used so far. From one to the next one can tell what others used in between, and nothing has to
+run beside a measurement to see it.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ FOLDER_VARIABLE = "DEMOPOOL_ASV_NOTES"
 """Names the folder results/<machine>; set by asv_plugin.py."""
 TICKS_VARIABLE = "DEMOPOOL_ASV_TICKS"
 """Names a file that gets a line for every measurement, for a progress bar."""
+PROCESS_VARIABLE = "DEMOPOOL_ASV_PROCESS"
+"""The process of asv itself; set by asv_plugin.py."""
 
 
 def note(kind: str, **facts: Any) -> None:
@@ -40,10 +46,33 @@ def note(kind: str, **facts: Any) -> None:
 def start(what: str) -> None:
     """Report the start of a measurement; the first one of a commit also records the machine."""
     note("start")
+    counters = _counters()
+    if counters:
+        note("load", what=what, **counters)
     ticks = os.environ.get(TICKS_VARIABLE)
     if ticks:
         with Path(ticks).open("a", encoding="utf-8") as lines:
             lines.write(what + "\n")
+
+
+def end(folder: Path) -> None:
+    """asv ends: the last measurement of this run needs counters after it, too."""
+    files = sorted(folder.glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
+    counters = _counters()
+    if files and counters and f'"asv": {os.getpid()},' in files[-1].read_text(encoding="utf-8"):
+        _append(files[-1], kind="load", what=None, **counters)
+
+
+def _counters() -> dict[str, Any] | None:
+    """Seconds since the system started, of processor time in all and of it our own."""
+    asv = int(os.environ.get(PROCESS_VARIABLE, os.getppid()))
+    # asv, its fork server, which counts what has ended, and this process.
+    ours = {asv, os.getppid()} - {os.getpid()} if asv != os.getpid() else set()
+    found = harness.others.Others(lambda: ours).seconds()
+    if found is None:
+        return None
+    wall, busy, own = (round(seconds, 3) for seconds in found)
+    return {"asv": asv, "wall_s": wall, "busy_s": busy, "own_s": own, "cores": os.cpu_count()}
 
 
 @cache

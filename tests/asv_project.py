@@ -138,13 +138,13 @@ def measured(folder: Path) -> Project:
     project = Project(folder, _commit(folder))
     notes = project.results / MACHINE
     notes.mkdir(parents=True)
-    env = {**_environment(folder), "TOY_NOTES": str(notes)}
-    _run(["asv", "machine", "--yes", "--machine", MACHINE], folder, env)
+    env = {**environment(folder), "TOY_NOTES": str(notes)}
+    run(["asv", "machine", "--yes", "--machine", MACHINE], folder, env)
     # What is not selected is never measured: torch on the small case.
     wanted = ["--bench", "vgg-b1|numpy|nothing", "--machine", MACHINE]
     commits = f"{project.commits['root']}..main"
     # 2 is asv's exit code where something failed, as it must here.
-    _run(["asv", "run", *wanted, commits], folder, env, code=2)
+    run(["asv", "run", *wanted, commits], folder, env, code=2)
     return project
 
 
@@ -161,7 +161,7 @@ def _commit(folder: Path) -> dict[str, str]:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     (folder / "package").mkdir()
-    _run(["git", "init", "--quiet", "--initial-branch", "main"], folder, _environment(folder))
+    run(["git", "init", "--quiet", "--initial-branch", "main"], folder, environment(folder))
     commits, toy = {}, dict(TOY)
     for number, (name, written, changes) in enumerate(COMMITS):
         toy.update(changes)
@@ -171,15 +171,15 @@ def _commit(folder: Path) -> dict[str, str]:
             "GIT_AUTHOR_DATE": f"2026-01-05T12:{written:02}:00+00:00",
             "GIT_COMMITTER_DATE": f"2026-01-06T12:{number:02}:00+00:00",
         }
-        env = {**_environment(folder), **dates}
-        _run(["git", "add", "--all"], folder, env)
-        _run(["git", "commit", "--quiet", "--message", name], folder, env)
-        commits[name] = _run(["git", "rev-parse", "HEAD"], folder, env).strip()
-    _run(["git", "tag", "v1", commits["fat"]], folder, _environment(folder))
+        env = {**environment(folder), **dates}
+        run(["git", "add", "--all"], folder, env)
+        run(["git", "commit", "--quiet", "--message", name], folder, env)
+        commits[name] = run(["git", "rev-parse", "HEAD"], folder, env).strip()
+    run(["git", "tag", "v1", commits["fat"]], folder, environment(folder))
     return commits
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Nothing of the user's: no settings of git, and asv's list of machines in this folder."""
     person = {
         f"GIT_{role}_{part}": "toy"
@@ -195,7 +195,7 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _run(command: list[str], folder: Path, env: dict[str, str], code: int = 0) -> str:
+def run(command: list[str], folder: Path, env: dict[str, str], code: int = 0) -> str:
     if command[0] == "asv":
         command = [sys.executable, "-m", *command]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

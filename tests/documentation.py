@@ -33,6 +33,8 @@ NOT_EXECUTED = {
     "demopool check cupy:cuda torch:cuda numba:cuda": NEEDS_GPU,
     "demopool check cupy:cuda torch:cuda numba:cuda --json --output found.json": NEEDS_GPU,
     "demopool check cupy:ptx numba:ptx": "it takes minutes; test_conformance.py runs its cells",
+    "demopool history --confirm": MINUTES,
+    "demopool history --confirm --fail-on-regression": MINUTES,
     "make test": MINUTES,
     "make bench": MINUTES,
     "make bench PROFILE=regular": MINUTES,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from demopool import results
-from demopool.results.history.analysis import RATIO
+from demopool.results.history.changes import RATIO
 from tools import bench_pr, verdicts
 from tools.cells import Cell
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from demopool import results
 from demopool.commands import main
 from demopool.common import places
 from demopool.results import history
-from demopool.results.history import Series, repository
+from demopool.results.history import Series, asv_runs, confirming, repository
 from demopool.trials import samples
 
 pytest.importorskip("pandas")
@@ -165,8 +166,8 @@ def test_the_command_tells_the_story(run: Run, project: Project) -> None:
     assert (code, err) == (0, "")
     text = " ".join(out.split())
     slow, fat, fixed = (project.commits[name][:8] for name in ("slow", "fat", "fixed"))
-    assert f"Open regression: with {fat} democratic peak_host_bytes went up 4 times" in text
-    assert f"Fixed regression: with {slow} democratic call_s went up" in text
+    assert f"Open regression: democratic peak_host_bytes went up x4 at {fat}, x4 remains" in text
+    assert re.search(rf"Fixed regression: democratic call_s went up x[\d. tox]+ at {slow}", text)
     assert f"fixed by {fixed}" in text
     assert "numpy:cpu/dense on vgg-b1 (10 MB to 40 MB)" in text
     assert "▁▁▁█████" in text
@@ -201,7 +202,7 @@ def test_json(run: Run, project: Project, tmp_path: Path) -> None:
     one = payload["series"][0]
     assert (one["machine"], one["threads"], one["subject"]) == (MACHINE, 1, "democratic")
     assert len(one["points"]) == 8
-    assert {"commit", "date", "value", "state", "reason"} == set(one["points"][0])
+    assert {"commit", "date", "value", "state", "reason", "load", "busy"} == set(one["points"][0])
     first = payload["regressions"][0]
     assert (first["state"], first["measure"]) == ("open", "peak_host_bytes")
     assert first["commit"] == project.commits["fat"]
@@ -294,3 +295,72 @@ def test_help_teaches(run: Run) -> None:
     assert code == 0
     assert "demopool history --since HEAD~20 --png h.png" in out
     assert "Exit codes" in out
+
+
+# --- measuring again ---
+
+
+@pytest.fixture
+def slow(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A copy whose HEAD is where the time went up, in the environment that asv needs."""
+    folder = tmp_path / "slow"
+    shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("env"))
+    environment = asv_project.environment(folder) | {"TOY_NOTES": str(tmp_path)}
+    asv_project.run(["git", "reset", "--quiet", "--hard", "v1"], folder, environment)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return Project(folder, project.commits)
+
+
+def test_a_suspect_is_measured_again_in_turns(
+    slow: Project, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = slow
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setattr(asv_runs, "LOOKS", (2,))
+    # The limits of two rounds are wide; with sleeps of 2 and 8 ms a level of 10 % is enough.
+    monkeypatch.setattr(confirming, "LEVEL", 0.1)
+    before = {file: file.read_bytes() for file in project.results.rglob("*.json")}
+    code, out, err = run(
+        *("--confirm", "--fail-on-regression", "--measure", "call_s", "--candidate", "torch"),
+        *("--ratio", "1.5"),
+    )
+    tidy, fat = (project.commits[name][:8] for name in ("tidy", "fat"))
+    lines = [line.partition(": ")[2].partition(",")[0] for line in err.splitlines()]
+    assert lines == [tidy, fat, fat, tidy]
+    text = " ".join(out.split())
+    assert "Confirmed regression: democratic call_s went up" in text
+    assert re.search(r"Measured again in turns: x[34]\.?\d* \(x.* to x.*\) in 2 rounds\.", text)
+    assert code == 1
+    assert {file: file.read_bytes() for file in project.results.rglob("*.json")} == before
+    kept = results.read(next((project.folder / asv_runs.FOLDER).iterdir()))
+    assert set(kept[kept["state"] == "ok"]["candidate"]) == {TORCH}
+    assert not list(project.folder.glob("asv.*.conf.json"))
+
+
+def test_an_interruption_leaves_nothing_behind(
+    slow: Project, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = slow
+    monkeypatch.chdir(project.folder)
+
+    def interrupt(arguments: Sequence[str], _: Path) -> None:
+        if arguments[0] == "run":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(asv_runs, "_run", interrupt)
+    code, out, err = run("--confirm", "--measure", "call_s")
+    assert (code, out) == (130, "")
+    assert "Nothing is confirmed" in err
+    assert "interrupted" in err
+    assert not list(project.folder.glob("asv.*.conf.json"))
+
+
+def test_confirm_needs_a_project_of_its_own(
+    run: Run, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("--confirm", project.results)
+    assert (code, "no PATH" in err) == (2, True)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("--confirm")
+    assert (code, "asv.conf.json" in err) == (2, True)

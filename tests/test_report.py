@@ -138,7 +138,7 @@ def test_a_candidate_has_one_colour_in_every_figure(measured: Path) -> None:
     (drawn,) = crossover_map.draw([wins], "").axes[0].patches
     assert to_hex(drawn.get_facecolor()) == colour
     what = {"benchmark": "b", "measure": "call_s", "candidate": name}
-    rest = dict.fromkeys(history.analysis.IDENTITY)
+    rest = dict.fromkeys(history.points.IDENTITY)
     points = tuple(history.Point(str(n), None, 1.0 + n) for n in range(2))
     line = history.Series(**{**rest, **what}, points=points)
     ((_, _, panel),) = history_plot.panels([line], ["0", "1"], {}, most=1, width=3.0)

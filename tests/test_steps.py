@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from demopool.errors import DemopoolError
 from demopool.results import history
-from demopool.results.history import Point, Regression, Series, analysis
+from demopool.results.history import Point, Regression, Series, changes
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")
@@ -225,8 +225,8 @@ def test_what_is_reported_is_consistent(given_values: list[float | None]) -> Non
     one = line(given_values)
     place = {commit: number for number, commit in enumerate(COMMITS)}
     for r in history.regressions([one]):
-        assert r.after >= analysis.RATIO * r.before
-        assert r.after - r.before >= analysis.SECONDS
+        assert r.after >= changes.RATIO * r.before
+        assert r.after - r.before >= changes.SECONDS
         assert place[r.last_good] < place[r.commit]
         assert (r.state == "fixed") == (r.fixed_by is not None)
         assert r.fixed_by is None or place[r.commit] < place[r.fixed_by]
@@ -243,3 +243,12 @@ def test_regressions_do_not_depend_on_the_order_of_series(order: list[int]) -> N
     lines = [line([1.0] * 8 + [1.5 + n] * (n + 2), case=f"case-{n}") for n in range(6)]
     shuffled = [lines[number] for number in order]
     assert history.regressions(shuffled) == history.regressions(lines)
+
+
+def test_a_newest_value_that_stands_out_is_suspected() -> None:
+    values = [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.02, 0.98, 1.01, 1.0]
+    (one,) = history.regressions([line([*values, 1.15])])
+    assert (one.state, one.commit, one.last_good) == ("suspect", COMMITS[10], COMMITS[9])
+    assert history.regressions([line([*values, 1.04])]) == []
+    (one,) = history.regressions([line([*values, 1.15, 1.15, 1.15])])
+    assert one.state == "open"

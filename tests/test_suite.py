@@ -183,7 +183,7 @@ def test_what_cannot_run_is_skipped_with_its_reason(
     with pytest.raises(ZeroDivisionError):
         power.setup("numpy:cpu/gram", "vgg-b1")
     lines = (tmp_path / "results" / "host" / "01234567-borrowed-py3.11.jsonl").read_text()
-    rows = [json.loads(line) for line in lines.splitlines()]
+    rows = [json.loads(line) for line in lines.splitlines() if '"load"' not in line]
     assert [row["kind"] for row in rows] == ["fingerprint", *["skip"] * 3, "failure"]
     assert len(rows[0]["key"]) == 16
     assert rows[1]["state"] == "timeout"
@@ -336,8 +336,8 @@ def test_the_fingerprint_is_noted_again_when_it_changes(
     for key in ("aaaa", "aaaa", "bbbb", "aaaa"):
         monkeypatch.setattr(notes, "_fingerprint", lambda key=key: (key, {"x": key}))
         notes.start("one")
-    lines = (tmp_path / "00000000-e.jsonl").read_text().splitlines()
-    assert [json.loads(line)["key"] for line in lines] == ["aaaa", "bbbb", "aaaa"]
+    rows = map(json.loads, (tmp_path / "00000000-e.jsonl").read_text().splitlines())
+    assert [row["key"] for row in rows if "key" in row] == ["aaaa", "bbbb", "aaaa"]
 
 
 def test_nothing_is_noted_without_asv(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from demopool.common.units import readable
-from demopool.results.history.analysis import BASELINE, RATIO, SECONDS
+from demopool.results.history.changes import RATIO, SECONDS
+from demopool.results.history.points import BASELINE
 
 from .cells import Cell
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,16 @@ import click
 
 from ..errors import InvalidInput
 from ..report import history_plot
+from ..results import asv_files, table
 from ..results import history as past
-from ..results import table
-from ..results.history import repository, text
-from ..results.history.analysis import IDENTITY, RATIO
+from ..results.history import asv_runs, repository, text
+from ..results.history import sentences as told
+from ..results.history.changes import RATIO
+from ..results.history.points import IDENTITY
+from ..results.history.repository import Place
 from ..results.history.text import Line
-from .output import check_writable, console, emit, envelope, json_option
+from . import history_choice as choice
+from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1
 NO_RESULTS = (
@@ -30,6 +33,7 @@ NO_RESULTS = (
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @click.option("--since", metavar="DATE|COMMIT|TAG", help="Only this commit or day and later ones.")
 @click.option("--machine", "machines", multiple=True, metavar="NAME", help="Only this machine.")
+@click.option("--threads", type=int, multiple=True, metavar="N", help="Only results of N threads.")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case: vgg-b1.")
 @click.option("--candidate", metavar="REGEX", help="Only candidates that match: '^torch:cpu'.")
 @click.option("--measure", "measures", multiple=True, metavar="NAME", help="call_s, error, ...")
@@ -47,15 +51,26 @@ NO_RESULTS = (
 @click.option("--all-branches", is_flag=True, help="Commits of other branches too, by date.")
 @click.option("--all", "show_all", is_flag=True, help="Every series, with or without a step.")
 @click.option(
+    "--confirm",
+    is_flag=True,
+    help="Measure slow suspects again with asv: the commit before and the newest one, in turns.",
+)
+@click.option(
     "--fail-on-regression",
     is_flag=True,
-    help="Exit code 1 if a regression is open, or what had a value fails now.",
+    help="Exit code 1 unless everything was measured and is fine.",
+)
+@click.option(
+    "--allow-unmeasured",
+    is_flag=True,
+    help="With --fail-on-regression: HEAD need not have results.",
 )
 @json_option
 def history(
     paths: tuple[Path, ...],
     since: str | None,
     machines: tuple[str, ...],
+    threads: tuple[int, ...],
     cases: tuple[str, ...],
     candidate: str | None,
     measures: tuple[str, ...],
@@ -64,7 +79,9 @@ def history(
     png: Path | None,
     all_branches: bool,
     show_all: bool,
+    confirm: bool,
     fail_on_regression: bool,
+    allow_unmeasured: bool,
     as_json: bool,
 ) -> int:
     """How time, memory and error moved from commit to commit, and which commit made them worse.
@@ -79,47 +96,64 @@ def history(
     demopool history --all --case vgg-b1          every series of one case
     demopool history --since HEAD~20 --png h.png  a picture of the last commits
     demopool history --candidate '^torch:' --measure peak_host_bytes
-    demopool history mine/results yours/results   two machines, joined
+    demopool history mine/results yours/results   two machines, each for itself
+    demopool history --confirm                    measure what looks slower again
     demopool history --fail-on-regression --json  for a script
 
     A step counts from a ratio of 1.10 and 50 microseconds or 1 MB on; an error from 3 times on;
     a number of instructions (make counts) from 1.005 on.
     A step that stands out little from the noise is seen a commit or two later, and two or three
-    commits show only large ones. A baseline's code never changes: its steps are the machine's.
+    commits show only large ones. A baseline's code never changes: a step that it shares, by the
+    same factor, is the machine's. Steps that only a busy machine shows are suspected, not found:
+    --confirm runs asv on these cells at the commit before and at the newest measured one, in 6 to
+    20 rounds that measure both, and believes these alone.
 
-    Exit codes: 0 success; 1 with --fail-on-regression if a regression is open or something that had
-    a value failed at the newest commit; 2 invalid usage, or no results to read.
+    \b
+    Exit codes with --fail-on-regression:
+      0  measured, and fine
+      1  a regression is open or confirmed
+      1  something failed at the newest commit, or had values and was skipped
+         there, and not because of other hardware, other libraries or less
+         free memory
+      1  HEAD has no results, unless --allow-unmeasured is given
+      2  invalid usage, or no results to read
+
+    Without --fail-on-regression 0 and 2 only.
     """
     check_writable(png)
-    choices = {"machine": machines, "case": cases, "measure": measures, "subject": subjects}
+    project = _project(paths) if confirm else None
     frame = table.read(paths or None, with_samples=False)
     stale, unreadable = frame.attrs["stale"], frame.attrs["unreadable"]
     if frame.empty:
         where = f" in {', '.join(map(str, paths))}" if paths else " here"
         raise InvalidInput(" ".join([NO_RESULTS.format(where=where), *unreadable]))
-    frame, elsewhere = _on_this_branch(frame, all_branches)
-    frame = _chosen(frame, choices)
-    whole, frame = frame, _matching(frame, candidate)
-    git_order = repository.order(repository.OWN, list(frame["commit"].unique()))
-    order = past.commits(frame, git_order)
-    lines = past.series(frame, git_order)
+    place = repository.place(frame, all_branches)
+    columns = {"machine": machines, "threads": threads, "case": cases}
+    columns |= {"measure": measures, "subject": subjects}
+    whole = choice.chosen(place.frame, columns)
+    frame = choice.matching(whole, candidate)
+    head = _head(frame, place)
+    order = past.commits(frame, place.order)
+    lines = past.series(frame, place.order)
     if since is not None:
-        order = _since(since, order, frame, git_order)
+        order = choice.since(since, order, frame, place.order)
         lines = past.only(lines, order)
+    found = _regressions(lines, whole, frame, place, order, ratio)
+    if project is not None:
+        found = _confirmed(found, project, ratio)
+    lost = past.losses(lines)
+    doubted = {r.series for r in found if r.stands or r.state == "suspect"}
     thresholds = past.Thresholds(ratio=ratio)
-    shown = set(lines)
-    judged = past.series(whole, git_order) if len(whole) > len(frame) else lines
-    controls = [one for one in past.only(judged, order) if one.is_baseline and one not in shown]
-    found = past.regressions([*lines, *controls], ratio=ratio)
-    is_open = {regression.series for regression in found if regression.state == "open"}
-    shown_lines = [Line(one, past.steps(one, thresholds), one in is_open) for one in lines]
+    shown_lines = [Line(one, past.steps(one, thresholds), one in doubted) for one in lines]
     note = None
     if png is not None:
         note = history_plot.draw(lines, order, {one.series: one.steps for one in shown_lines}, png)
     if as_json:
         payload = {
+            "head": head,
             "series": [_series_row(line) for line in shown_lines],
             "regressions": [_regression_row(regression) for regression in found],
+            "lost": [{**_identity(loss.series), **_own(loss)} for loss in lost],
             "files": [str(png)] if png is not None else [],
             "stale": stale,
             "unreadable": unreadable,
@@ -128,89 +162,86 @@ def history(
     else:
         screen = console()
         text.show(shown_lines, len(order), show_all, screen)
-        regressed = text.sentences(found) if len(order) > 1 else []
-        for sentence in [*regressed, *text.failures(lines), *filter(None, [note])]:
-            screen.print(sentence)
-        for sentence in unreadable:
-            screen.print(sentence)
-        if elsewhere:
-            screen.print(
-                f"{elsewhere} measured commits are not in the history of HEAD and are left out; "
-                "--all-branches shows them."
+        sentences = [*told.regressed(found), *told.lost(lost)]
+        if head and not head["measured"]:
+            sentences.append(told.unmeasured(head["newest"], head["behind"]))
+        elif head and order[-1:] == [head["commit"]]:
+            sentences += told.not_at_head(lines, head["commit"])
+        if not sentences and len(order) > 1:
+            sentences = ["No regression found."]
+        if place.elsewhere:
+            sentences.append(
+                f"{place.elsewhere} measured commits are not in the history of HEAD and are left "
+                "out; --all-branches shows them."
             )
         if stale:
-            screen.print(f"{stale} values of older or removed benchmarks are left out.")
+            sentences.append(f"{stale} values of older or removed benchmarks are left out.")
+        for sentence in [*sentences, *filter(None, [note]), *unreadable]:
+            screen.print(sentence)
         if png is not None:
             screen.print(f"Written: {png}")
-    return 1 if fail_on_regression and (is_open or any(one.broke for one in lines)) else 0
+    unmeasured = head is not None and not head["measured"] and not allow_unmeasured
+    wrong = any(r.stands for r in found) or any(not loss.by_machine for loss in lost)
+    return 1 if fail_on_regression and (wrong or unmeasured) else 0
 
 
-def _on_this_branch(frame: Any, all_branches: bool) -> tuple[Any, int]:
-    """The commits that led to HEAD, where git knows any of them, and how many others there are."""
-    line = None if all_branches else repository.order(repository.OWN, ["HEAD"])
-    mine = frame["commit"].isin(line or [])
-    return (frame[mine], int(frame[~mine]["commit"].nunique())) if mine.any() else (frame, 0)
-
-
-def _chosen(frame: Any, choices: dict[str, tuple[str, ...]]) -> Any:
-    """What was asked for, as far as there are measured values of it."""
-    for column, wanted in choices.items():
-        there = sorted(frame[frame["state"] == "ok"][column].dropna().unique())
-        for name in wanted:
-            if name not in there:
-                raise InvalidInput(
-                    f"--{column} must be one that was measured ({_few(there)}); got {name!r}."
-                )
-        if wanted:
-            frame = frame[frame[column].isin(wanted)]
-    return frame
-
-
-def _matching(frame: Any, candidate: str | None) -> Any:
-    if candidate is None:
-        return frame
-    try:
-        pattern = re.compile(candidate)
-    except re.error as problem:
+def _project(paths: Sequence[Path]) -> Path:
+    """Where --confirm runs asv."""
+    if paths:
+        raise InvalidInput("--confirm measures in the project around the current folder: no PATH.")
+    project = asv_files.project_folder(Path.cwd())
+    if project is None:
         raise InvalidInput(
-            f"--candidate must be a regular expression; {candidate!r} is none: {problem}."
-        ) from None
-    there = sorted(frame[frame["state"] == "ok"]["candidate"].dropna().unique())
-    wanted = [name for name in there if pattern.search(name)]
-    if not wanted:
-        raise InvalidInput(
-            f"--candidate {candidate!r} matches none that was measured: {_few(there)}."
+            f"--confirm runs asv: call it in a project with an {asv_files.CONFIGURATION}."
         )
-    return frame[frame["candidate"].isin(wanted)]
+    return project
 
 
-def _few(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "none"
+def _head(frame: Any, place: Place) -> dict[str, Any] | None:
+    """Whether HEAD has results of what was asked for, and which commit is the newest that has."""
+    if place.head is None:
+        return None
+    asked = set(frame[frame["state"] != "not run"]["commit"])
+    newest = next((commit for commit in reversed(place.line) if commit in asked), None)
+    return {
+        "commit": place.head,
+        "measured": place.head in asked,
+        "newest": newest,
+        "behind": place.behind(newest) if newest else None,
+    }
 
 
-def _since(
-    name: str, order: Sequence[str], frame: Any, git_order: Sequence[str] | None
-) -> list[str]:
-    """The commits from this one on; it need not be measured itself if git can place it."""
-    measured = [commit for commit in order if len(name) >= 4 and commit.startswith(name)]
-    if measured:
-        return list(order[order.index(measured[0]) :])
-    commit = repository.commit(repository.OWN, name)
-    if commit is not None and git_order is not None and commit in git_order:
-        later = set(git_order[git_order.index(commit) :])
-        return [commit for commit in order if commit in later]
-    try:
-        day = datetime.fromisoformat(name)
-    except ValueError:
-        raise InvalidInput(
-            f"--since must be a date, or a commit or tag in the measured history; got {name!r}."
-        ) from None
-    day = day if day.tzinfo else day.replace(tzinfo=UTC)
-    later = set(frame[frame["commit_date"] >= day]["commit"])
-    if not later:
-        raise InvalidInput(f"--since {name}: no measured commit is that young.")
-    return [commit for commit in order if commit in later]
+def _regressions(
+    lines: Sequence[past.Series],
+    whole: Any,
+    frame: Any,
+    place: Place,
+    order: Sequence[str],
+    ratio: float,
+) -> list[past.Regression]:
+    """Judged with the baselines, also where these are not to be shown."""
+    shown = set(lines)
+    judged = past.series(whole, place.order) if len(whole) > len(frame) else lines
+    controls = [one for one in past.only(judged, order) if one.is_baseline and one not in shown]
+    return past.regressions([*lines, *controls], ratio=ratio)
+
+
+def _confirmed(
+    found: Sequence[past.Regression], project: Path, ratio: float
+) -> list[past.Regression]:
+    errors = console(stderr=True)
+    with progress("measuring again") as bar:
+
+        def report(done: int, total: int, what: str) -> None:
+            bar(done, total, what)
+            if not errors.is_terminal:
+                errors.print(f"[{done + 1}/{total}] {what}")
+
+        try:
+            return asv_runs.confirmed(found, project, ratio, report)
+        except KeyboardInterrupt:
+            errors.print(f"Nothing is confirmed; rounds that are whole lie in {asv_runs.FOLDER}.")
+            raise
 
 
 def _series_row(line: Line) -> dict[str, Any]:
@@ -232,6 +263,8 @@ def _series_row(line: Line) -> dict[str, Any]:
                 "value": point.value,
                 "state": point.state,
                 "reason": point.reason,
+                "load": point.load,
+                "busy": point.busy,
             }
             for point in one.points
         ],
@@ -239,8 +272,13 @@ def _series_row(line: Line) -> dict[str, Any]:
 
 
 def _regression_row(regression: past.Regression) -> dict[str, Any]:
-    own = {key: value for key, value in vars(regression).items() if key != "series"}
-    return {**_identity(regression.series), **own}
+    again = regression.confirmation
+    row = {**_identity(regression.series), **_own(regression)}
+    return {**row, "confirmation": None if again is None else asdict(again)}
+
+
+def _own(found: past.Regression | past.Loss) -> dict[str, Any]:
+    return {key: value for key, value in vars(found).items() if key != "series"}
 
 
 def _identity(one: past.Series) -> dict[str, Any]:

@@ -19,19 +19,22 @@ class Others:
 
     def __init__(self, workers: Callable[[], Iterable[int]] = tuple) -> None:
         self._workers = workers
-        self._before = self._seconds()
+        self._before = self.seconds()
 
     def cores(self) -> float | None:
         """Cores used by others since the last call; None if unknown, or if no time has passed."""
-        before, now = self._before, self._seconds()
+        before, now = self._before, self.seconds()
         self._before = now
         if before is None or now is None or now[0] <= before[0]:
             return None
         wall, busy, own = (new - old for new, old in zip(now, before, strict=True))
         return max(0.0, (busy - own) / wall)
 
-    def _seconds(self) -> tuple[float, float, float] | None:
-        """The time now, and the processor time used so far by all processes and by our own."""
+    def seconds(self) -> tuple[float, float, float] | None:
+        """The time now, and the processor time used so far by all processes and by our own.
+
+        The time is the same for all processes; None if unknown.
+        """
         try:
             tick = os.sysconf("SC_CLK_TCK")
             fields = (_PROC / "stat").read_text().splitlines()[0].split()[1:9]

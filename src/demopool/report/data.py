@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from ..problem import cases
 from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..problem.vocabulary import DESCRIPTORS
-from ..results import table
+from ..results import history, table
+from ..results.history import repository
 from ..trials import samples
 from ..trials.samples import Phase, Sample
 from . import claims
@@ -152,7 +154,12 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
     """Of every cell the newest commit's value; baselines are not candidates."""
     found = frame[(frame.source == "asv") & (frame.state == "ok") & (frame.kind == "descriptor")]
     found = found[found.descriptor.isin(DESCRIPTORS) & found.n.notna()]
-    found = found[found.measure.isin(list(_BOUNDS))].sort_values("commit_date")
+    found = found[found.measure.isin(list(_BOUNDS))]
+    place = repository.place(found, all_branches=True)
+    # What led to HEAD is newer than anything else.
+    order = sorted(history.commits(found, place.order), key=set(place.line).__contains__)
+    age = {commit: number for number, commit in enumerate(order)}
+    found = found.sort_values("commit", key=lambda commits: commits.map(age), kind="stable")
     what = ["machine", "threads", "subject", "candidate", "case", "measure"]
     for row in found.drop_duplicates(what, keep="last").itertuples():
         names = (str(row.backend), str(row.route))
@@ -161,7 +168,7 @@ def _of_asv(frame: Any) -> Iterator[Fact]:
         if not _is_possible(row.measure, row.value):
             continue
         case = cases.from_name(row.case, row.subject)
-        threads = int(row.threads) if isinstance(row.threads, int) else None
+        threads = int(row.threads) if isinstance(row.threads, Integral) else None
         source = plain(f"asv, commit {str(row.commit)[:8]}")
         origin = Origin(plain(str(row.machine))[:40], threads, source)
         low, high = (

@@ -22,6 +22,7 @@ from ..errors import DemopoolError
 from ..problem.cases import Case
 from ..problem.vocabulary import DESCRIPTORS, Descriptor
 from ..results import history
+from ..results.history import repository
 from ..trials.measures import MEASURES
 from . import crossover_map, history_plot, pictures
 from .data import Fact, Gathered, Origin, ReportedRace, plain
@@ -41,7 +42,7 @@ PAGE = 4096.0
 _FEWEST = 3
 """Sizes in a curve."""
 
-_HISTORY_PANELS = 8
+_HISTORY_PANELS = {"time": 8, "memory": 4}
 _LABELS = {"call_s": "ms a call", "peak_host_bytes": "MB beyond the input"}
 _WORDS = {"call_s": "time", "peak_host_bytes": "memory"}
 
@@ -275,19 +276,23 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
 
 
 def _history(found: Gathered) -> Iterator[Figure]:
-    """A picture per panel of ``demopool history``, those with large steps first."""
+    """A picture per panel of ``demopool history``, those with large steps first, then memory.
+
+    As the command has it: the commits that led to HEAD, in git's order.
+    """
     frame = found.frame
     if frame is None or frame.commit.nunique() < 2:
         return
-    frame = frame[frame.commit.notna()]
     try:
-        lines = [one for one in history.series(frame) if one.quantity == "time"]
-        steps = {one: history.steps(one) for one in lines}
-        order = history.commits(frame)
+        place = repository.place(frame[frame.commit.notna()])
+        lines = history.series(place.frame, place.order)
+        order = history.commits(place.frame, place.order)
+        drawn: list[tuple[str, list[str], Any]] = []
         with pictures.drawing():
-            drawn = list(
-                history_plot.panels(lines, order, steps, most=_HISTORY_PANELS, width=WIDTH)
-            )
+            for quantity, most in _HISTORY_PANELS.items():
+                of_this = [one for one in lines if one.quantity == quantity]
+                steps = {one: history.steps(one) for one in of_this}
+                drawn += history_plot.panels(of_this, order, steps, most=most, width=WIDTH)
     except (DemopoolError, *UNREADABLE) as problem:
         found.notes.append(plain(f"The history was not drawn: {problem}"))
         return
@@ -295,7 +300,8 @@ def _history(found: Gathered) -> Iterator[Figure]:
         yield Figure(
             "history" if number == 1 else f"history-{number}",
             plain(title),
-            f"{len(order)} commits, as asv measured them; demopool history has the steps.",
+            f"{len(order)} commits, as asv measured them; hollow: on a busy machine. "
+            "demopool history has the steps.",
             figure,
             tuple((pictures.look(name), plain(name)) for name in names),
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..common.units import AXES
 from ..errors import DemopoolError, InvalidInput
-from ..results.history.analysis import Series, Step
+from ..results.history import Point, Series, Step
 from . import pictures
 
 PANELS = 12
@@ -17,9 +17,15 @@ PANELS = 12
 
 _WIDTH, _PANEL_HEIGHT, _DOTS_PER_INCH = 9.0, 2.5, 150
 _LABELS = 14
-_MARK_ROOM = 0.13
+_MARKS = 4
+"""Steps of a panel that are named, the largest; a line marks every other one."""
+_MARK_SIZE = 6.5
+_AXES_WIDTH = 0.7
+"""Inches beside a panel for its axis."""
 _GREY = "0.35"
 _CROSS: dict[str, Any] = {"marker": "x", "markersize": 4.5, "linestyle": "none"}
+_BUSY: dict[str, Any] = {"marker": "o", "markersize": 4.5, "linestyle": "none"}
+_HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 0.9}
 _HASH = 7
 
 Steps = Mapping[Series, Sequence[Step]]
@@ -33,20 +39,25 @@ def draw(lines: Sequence[Series], order: Sequence[str], found: Steps, file: Path
     if not panels:
         raise InvalidInput(f"{file} is not written: there is no measured value to draw.")
     drawn = [one for group in shown.values() for one in group]
-    any_failed = any(point.state == "failed" for one in drawn for point in one.points)
+    points = [point for one in drawn for point in one.points]
+    signs = {}
+    if any(point.state == "failed" for point in points):
+        signs["failed"] = _CROSS
+    if any(_is_hollow(one, point) for one in drawn for point in one.points):
+        signs["on a busy machine"] = _BUSY | _HOLLOW
     styles = _styles(drawn)
 
     columns = min(2, len(shown))
     rows = ceil(len(shown) / columns)
-    key_rows = ceil((len(styles) + any_failed) / 3)
+    key_rows = ceil((len(styles) + len(signs)) / 3)
     height = rows * _PANEL_HEIGHT + 0.25 * key_rows + 0.3
     figure = figure_class(figsize=(_WIDTH, height), dpi=_DOTS_PER_INCH, layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel, group in zip(axes, shown.values(), strict=False):
-        _draw_panel(panel, group, order, found, styles)
+        _draw_panel(panel, group, order, found, styles, _WIDTH / columns)
     for panel in axes[len(shown) :]:
         panel.set_axis_off()
-    _draw_key(figure, styles, any_failed)
+    _draw_key(figure, styles, signs)
     pictures.save(figure, file)
     if len(panels) == len(shown):
         return None
@@ -65,7 +76,7 @@ def panels(
         figure = figure_class(figsize=(width, _PANEL_HEIGHT), dpi=160, layout="constrained")
         panel = figure.subplots()
         styles = _styles(group)
-        _draw_panel(panel, group, order, found, styles)
+        _draw_panel(panel, group, order, found, styles, width)
         panel.set_title("")
         yield _title(group[0]).replace("\n", ", "), list(styles), figure
 
@@ -103,7 +114,8 @@ def _figure_class() -> Any:
 
 def _panel(one: Series) -> tuple[Any, ...]:
     own = () if one.candidate else (one.benchmark,)
-    return (one.machine, one.environment, one.kind, one.subject, one.measure, one.case, *own)
+    where = (one.machine, one.environment, one.threads)
+    return (*where, one.kind, one.subject, one.measure, one.case, *own)
 
 
 def _weight(one: Series, found: Steps) -> float:
@@ -117,12 +129,10 @@ def _styles(lines: Sequence[Series]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             **pictures.look(name).line,
-            # Every other one is hollow, so that a line under another can be seen.
-            "markerfacecolor": "none" if number % 2 else None,
             "markersize": 3.5 if longest <= 20 else 2.5,
             "linewidth": 1.3,
         }
-        for number, name in enumerate(names)
+        for name in names
     }
 
 
@@ -132,6 +142,7 @@ def _draw_panel(
     order: Sequence[str],
     found: Steps,
     styles: Mapping[str, Mapping[str, Any]],
+    width: float,
 ) -> None:
     first = group[0]
     scale, unit = AXES.get(first.quantity, (1.0, first.unit or ""))
@@ -146,13 +157,17 @@ def _draw_panel(
             label=one.name,
             **styles[one.name],
         )
+        hollow = [place[point.commit] for point in one.points if _is_hollow(one, point)]
+        look = {**styles[one.name], **_HOLLOW, "linestyle": "none"}
+        panel.plot(hollow, [values[x] for x in hollow], **look)
     _set_height(panel, group, scale)
-    _mark_steps(panel, [step for one in group for step in found.get(one, ())], place)
+    steps = [(one.name, step) for one in group for step in found.get(one, ())]
+    _mark_steps(panel, steps, place, width - _AXES_WIDTH)
     _mark_failures(panel, group, place, styles)
     panel.set_title(_title(first), fontsize=8, loc="left")
     panel.set_ylabel(unit, fontsize=8)
     panel.set_xlim(-0.5, len(place) - 0.5)
-    _label_commits(panel, place, {step.commit for one in group for step in found.get(one, ())})
+    _label_commits(panel, place, {step.commit for _, step in steps})
     panel.tick_params(axis="x", labelrotation=45, labelsize=6)
     panel.tick_params(axis="y", labelsize=7)
     for label in panel.get_xticklabels():
@@ -199,33 +214,57 @@ def _set_height(panel: Any, group: Sequence[Series], scale: float) -> None:
     panel.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _mark_steps(panel: Any, steps: Sequence[Step], place: Mapping[str, int]) -> None:
-    """A line before each commit with a step, and the largest step each way at the upper edge."""
-    room = _MARK_ROOM * len(place)
-    taken: list[float] = []
-    for commit in sorted({step.commit for step in steps}, key=place.__getitem__):
+def _mark_steps(
+    panel: Any, steps: Sequence[tuple[str, Step]], place: Mapping[str, int], width: float
+) -> None:
+    """A line before each commit with a step, and at the upper edge whose step is the largest."""
+    for commit in {step.commit for _, step in steps}:
         x = place[commit] - 0.5
         panel.axvline(x, color="0.6", linewidth=0.7, linestyle=(0, (2, 2)), zorder=0)
-        late = x > (1 - _MARK_ROOM) * len(place)
-        for up, colour, sign in ((True, "#B00020", "▲"), (False, "#00695C", "▼")):
-            sizes = [step.size for step in steps if step.commit == commit and step.up is up]
-            if not sizes:
-                continue
-            # The first row whose last mark is not in the way; a late mark stands left of its line.
-            left = x - room if late else x
-            row = next((row for row, end in enumerate(taken) if left >= end), len(taken))
-            taken[row : row + 1] = [left + room]
-            panel.annotate(
-                f"{sign}{_factor(max(sizes))}",
-                (x, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(-2 if late else 2, -1 - 8 * row),
-                textcoords="offset points",
-                fontsize=6.5,
-                color=colour,
-                va="top",
-                ha="right" if late else "left",
-            )
+    # Largest first, one mark each way for a commit.
+    largest: dict[tuple[str, bool], list[tuple[str, Step]]] = {}
+    for name, step in sorted(steps, key=lambda named: -named[1].size):
+        largest.setdefault((step.commit, step.up), []).append((name, step))
+    marks = list(largest.values())[:_MARKS]
+    taken: list[list[tuple[float, float]]] = []
+    for (name, step), *others in sorted(marks, key=lambda mark: place[mark[0][1].commit]):
+        sign, colour = ("▲", "#B00020") if step.up else ("▼", "#00695C")
+        more = f" +{len(others)}" if others else ""
+        label = f"{sign}{_factor(step.size)} {name}{more}"
+        x = place[step.commit] - 0.5
+        room = len(label) * 0.58 * _MARK_SIZE / 72 / width * len(place)
+        # Right of its line if there is room, else left of it, else across it; one below the other
+        # where they would overlap.
+        left = x
+        if x + room > len(place) - 0.5:
+            left = x - room if x - room >= -0.5 else len(place) - 0.5 - room
+        row = next(
+            (
+                number
+                for number, ends in enumerate(taken)
+                if all(left + room <= start or left >= end for start, end in ends)
+            ),
+            len(taken),
+        )
+        if row == len(taken):
+            taken.append([])
+        taken[row].append((left, left + room))
+        panel.annotate(
+            label,
+            (left, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(2 if left == x else -4, -1 - 8 * row),
+            textcoords="offset points",
+            fontsize=_MARK_SIZE,
+            color=colour,
+            va="top",
+            ha="left",
+        )
+
+
+def _is_hollow(one: Series, point: Point) -> bool:
+    """Only of times: others do not move memory and error."""
+    return point.busy and point.value is not None and one.quantity == "time"
 
 
 def _factor(size: float) -> str:
@@ -252,10 +291,13 @@ def _mark_failures(
         panel.plot([x], [0.05], transform=across, color=colour, **_CROSS)
 
 
-def _draw_key(figure: Any, styles: Mapping[str, Mapping[str, Any]], any_failed: bool) -> None:
+def _draw_key(
+    figure: Any,
+    styles: Mapping[str, Mapping[str, Any]],
+    signs: Mapping[str, Mapping[str, Any]],
+) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=name, **style) for name, style in styles.items()]
-    if any_failed:
-        handles.append(Line2D([], [], label="failed", color=_GREY, **_CROSS))
+    handles += [Line2D([], [], label=name, color=_GREY, **look) for name, look in signs.items()]
     figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7.5, frameon=False)

@@ -24,6 +24,7 @@ from ..problem.candidates import Candidate
 from ..problem.cases import AXES, along, name_of
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DESCRIPTORS
+from .load import Counters, Loads
 
 CONFIGURATION = "asv.conf.json"
 RESULT_VERSION = 2
@@ -94,6 +95,7 @@ class Notes:
 
     cells: Mapping[CellKey, tuple[int, Mapping[str, Any]]]
     fingerprints: tuple[tuple[datetime, str], ...]
+    loads: Loads
 
     def about(self, benchmark: str, candidate: Any, case: Any) -> Mapping[str, Any] | None:
         """The last note on a cell; one on its class (what setup found) is on every method."""
@@ -114,6 +116,7 @@ def notes(file: Path) -> Notes:
     """The last line about a cell counts; half a line, as a crash leaves it, is passed over."""
     cells: dict[CellKey, tuple[int, Mapping[str, Any]]] = {}
     fingerprints = []
+    counters = []
     for number, line in enumerate(read_text(file).splitlines() if file.is_file() else ()):
         try:
             note = json.loads(line)
@@ -121,11 +124,13 @@ def notes(file: Path) -> Notes:
                 continue
             if note["kind"] == "fingerprint":
                 fingerprints.append((_moment(note["measured_at"]), str(note["key"])))
+            elif note["kind"] == "load":
+                counters.append(Counters.of(note, _moment(note["measured_at"])))
             elif note["kind"] in ("skip", "failure"):
                 cells[note["benchmark"], note["candidate"], note["case"]] = (number, note)
         except UNREADABLE:
             continue
-    return Notes(cells, tuple(fingerprints))
+    return Notes(cells, tuple(fingerprints), Loads(counters))
 
 
 def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Record], int]:
@@ -229,6 +234,9 @@ def _cells(name: str, entry: Record, known: Record | None, beside: Notes) -> Ite
             "backend": pair and pair.backend,
             "route": pair and pair.route,
             "case": case,
+            "load": beside.loads.of(
+                f"{common['subject']} {candidate} {case}", started, entry.get("duration")
+            ),
             **_outcome(value, beside.about(name, candidate, case)),
             **(_statistics(entry, place, value) if _is_number(value) else {}),
         }

@@ -59,6 +59,7 @@ COLUMNS = {
     "version": "string",
     "measured_at": "datetime64[ns, UTC]",
     "fingerprint": "string",
+    "load": "float64",
     "phase": "string",
     "round": "Int64",
     "session": "string",
@@ -123,6 +124,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     version           of the benchmark
     measured_at       in UTC
     fingerprint       key of the machine and its software
+    load              share of all cores that other processes used meanwhile; NaN if it is not known
     phase, round      of a sample: ``once``, or the number of a ``round`` or ``confirming`` round
     session           the race that a sample belongs to
     code              what identifies the code of a sample's candidate

@@ -1,27 +1,29 @@
-"""What happened from commit to commit: :mod:`.analysis` finds it, the rest shows it."""
+"""What happened from commit to commit, and what of it is a regression.
 
-from .analysis import (
-    Point,
-    Regression,
-    Series,
-    Step,
-    Thresholds,
-    commits,
-    only,
-    regressions,
-    series,
-    steps,
-)
+:mod:`.points` makes series of the table of results, :mod:`.levels` and :mod:`.changes` find the
+steps in them, :mod:`.judging` tells regressions from the machine's doing, :mod:`.losses` what is no
+longer measured, :mod:`.confirming` what measuring again has shown; :mod:`.text` and
+:mod:`.sentences` say it.
+"""
+
+from .changes import Step, Thresholds, steps
+from .confirming import Confirmation
+from .judging import Regression, regressions
 from .levels import Level
+from .losses import Loss, losses
+from .points import Point, Series, commits, only, series
 
 __all__ = [
+    "Confirmation",
     "Level",
+    "Loss",
     "Point",
     "Regression",
     "Series",
     "Step",
     "Thresholds",
     "commits",
+    "losses",
     "only",
     "regressions",
     "series",

@@ -73,17 +73,25 @@ def levels_of(values: Sequence[float | None], kind: str) -> tuple[Level, ...]:
     known = [value for value in values if value is not None]
     if not known:
         return ()
-    # Noise is a share of the value, so the fit is to logarithms; a zero has none. Divided by the
-    # largest first, so that what is found does not depend on the unit.
-    scale = max(map(abs, known)) or 1.0
-    heights = [value / scale for value in known]
-    if min(heights) > 0:
-        heights = [log(height) for height in heights]
+    heights = _heights(known)
     ends, *_ = _solver()(heights, [1.0] * len(known), gamma=STEP_PRICE * _noise(heights, kind))
     return tuple(
         Level(places[start], places[end - 1], median(known[start:end]))
         for start, end in pairwise([0, *ends])
     )
+
+
+def noise_of(values: Sequence[float], kind: str) -> float:
+    """Standard deviation of the logarithms of a series of positive values."""
+    return _noise(_heights(values), kind)
+
+
+def _heights(known: Sequence[float]) -> list[float]:
+    """What is fitted: noise is a share of the value, so logarithms; a zero has none."""
+    # Divided by the largest first, so that what is found does not depend on the unit.
+    scale = max(map(abs, known)) or 1.0
+    heights = [value / scale for value in known]
+    return [log(height) for height in heights] if min(heights) > 0 else heights
 
 
 def _noise(heights: Sequence[float], kind: str) -> float:

@@ -12,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 OWN = Path()
 """Where the user is: git finds the repository around it."""
@@ -30,11 +31,50 @@ _ENVIRONMENT = {
 def order(folder: Path, wanted: Iterable[str]) -> list[str] | None:
     """These commits and all before them, oldest first, parents always before children.
 
-    None where there is no git, no repository, or it does not know one of the commits.
+    Those that git does not know are passed over; None where there is no git, no repository, or it
+    knows none of them.
     """
     names = [name for name in dict.fromkeys(wanted) if not name.startswith("-")]
-    listed = _git(folder, "rev-list", "--date-order", "--reverse", *names, "--") if names else None
-    return listed.split() if listed is not None else None
+    options = ("--ignore-missing", "--date-order", "--reverse")
+    listed = _git(folder, "rev-list", *options, *names, "--") if names else None
+    return (listed.split() or None) if listed is not None else None
+
+
+class Place(NamedTuple):
+    """Where results belong in a repository's history.
+
+    frame      the rows that are kept: those of the commits that led to HEAD
+    order      the commits that git knows, oldest first; None if it knows none
+    line       those that led to HEAD, and HEAD
+    elsewhere  how many measured commits are left out
+    head       the commit that HEAD stands for; None if the results are not of this repository
+    """
+
+    frame: Any
+    order: list[str] | None
+    line: list[str]
+    elsewhere: int
+    head: str | None
+
+    def behind(self, newest: str) -> int | None:
+        """How many commits HEAD has that this one, which led to it, has not."""
+        counted = _git(OWN, "rev-list", "--count", f"{newest}..{self.head}", "--")
+        return int(counted) if counted is not None else None
+
+
+def place(frame: Any, all_branches: bool = False) -> Place:
+    """What of the table of ``results.read`` belongs to HEAD's branch, in git's order.
+
+    Everything, where git knows none of its commits, or none that led to HEAD.
+    """
+    measured = list(frame["commit"].dropna().unique())
+    known = order(OWN, measured)
+    head = commit(OWN, "HEAD") if known is not None else None
+    line = (order(OWN, [head]) or []) if head is not None else []
+    mine = frame["commit"].isin(line)
+    if all_branches or not mine.any():
+        return Place(frame, known, line, 0, head)
+    return Place(frame[mine], line, line, int(frame[~mine]["commit"].nunique()), head)
 
 
 def commit(folder: Path, name: str) -> str | None:

@@ -1,0 +1,94 @@
+"""Suspects are measured again: the commit before and the newest one in turns, A B, B A, A B.
+
+Every round measures both commits, each in new processes, one after the other: what the machine does
+meanwhile hits both. Judged is the logarithm of the ratio in a round, by Yuen's t of trimmed means,
+which a fifth of spoilt rounds on either side does not move: after 6 rounds and, where these do not
+decide, after 12 and after 20. Each look has a third of the 1 % that an error may have.
+
+confirmed   the interval of the ratio lies above 1, and the ratio itself is as large as a step must
+            be to count
+refuted     the interval lies below what a step must be to count
+undecided   neither
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from statistics import fmean, median, stdev
+
+from .points import Series
+
+LOOKS = (6, 12, 20)
+"""Rounds after which it is judged."""
+LEVEL = 0.01 / len(LOOKS)
+"""Of one-sided limits."""
+TRIMMED = 5
+"""The lowest and the highest of so many rounds are left out."""
+LEAST_SPREAD = 0.01
+"""Of the logarithms of ratios, whatever a few lucky rounds show."""
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What rounds of both commits have shown; ``ratio`` is that of a round, newest / before.
+
+    commits        the one before the step, and the newest measured one
+    before, after  median values at these
+    low, high      limits of the ratio; each is passed by chance in a third of 1 % of cases
+    verdict        ``confirmed``, ``refuted`` or ``undecided``
+    """
+
+    commits: tuple[str, str]
+    rounds: int
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+
+
+def judge(
+    commits: tuple[str, str], rounds: Sequence[tuple[float, float]], ratio: float
+) -> Confirmation | None:
+    """``rounds``: the values of both commits; None of fewer than two, or where one is zero."""
+    from scipy.special import stdtrit
+
+    if len(rounds) < 2 or min(map(min, rounds)) <= 0:
+        return None
+    found = sorted(log(after / before) for before, after in rounds)
+    count, cut = len(found), len(found) // TRIMMED
+    kept = found[cut : count - cut]
+    # Of the whole, with the values that were cut off put where the cut is.
+    spread = max(stdev([*kept, *[kept[0]] * cut, *[kept[-1]] * cut]), LEAST_SPREAD)
+    freedom = len(kept) - 1
+    error = spread * sqrt((count - 1) / (len(kept) * freedom))
+    middle, reach = fmean(kept), float(stdtrit(freedom, 1.0 - LEVEL)) * error
+    low, high, limit = middle - reach, middle + reach, log(ratio)
+    verdict = "undecided"
+    if low > 0 and middle >= limit:
+        verdict = "confirmed"
+    elif high < limit:
+        verdict = "refuted"
+    before, after = (median(pair[side] for pair in rounds) for side in (0, 1))
+    return Confirmation(commits, count, before, after, exp(middle), exp(low), exp(high), verdict)
+
+
+def turns(commits: tuple[str, str], number: int) -> tuple[str, str]:
+    """In what order a round measures them: every other one begins with the second."""
+    return commits if number % 2 == 0 else (commits[1], commits[0])
+
+
+def pattern(one: Series) -> str:
+    """What ``asv run --bench`` takes for this series alone."""
+    name = re.escape(one.benchmark)
+    if one.parameters is None:
+        return f"^{name}$"
+    # asv compares with the parameters as Python writes them, text in quotation marks.
+    values = [part.partition("=")[2] for part in one.parameters.split(", ")]
+    mark = "['\"]?"
+    quoted = ", ".join(mark + re.escape(value) + mark for value in values)
+    return rf"^{name}\({quoted}\)$"
