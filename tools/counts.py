@@ -57,7 +57,7 @@ def main(descriptors: tuple[str, ...], backends: tuple[str, ...], case: str) -> 
     """Count instructions and cache misses of every CPU candidate with valgrind.
 
     All are counted on one thread, a small case and a simulated CPU with 32 kB and 1 MB of cache.
-    Counting takes 50 to 100 times as long as running: several minutes for everything. The exit code
+    Counting is slow: everything takes several minutes. The exit code
     is 1 if something that can run here could not be counted; Ctrl-C shows what has been counted.
 
     Example: python -m tools.counts --descriptor democratic --backend numpy:cpu
