@@ -16,7 +16,7 @@ from .harness import candidates, cases, counting, eligibility, jobs, vocabulary
 from .inputs import Arrays
 
 CASE = "n49-d64"
-"""Small: a call takes 50 to 100 times as long when it is counted."""
+"""Small, because counting is slow."""
 
 TRACKED = {"instructions": "instructions", "d1_misses": "misses"}
 """With their units. Of last-level misses there are so few in a small case that those of torch move

@@ -260,9 +260,9 @@ def test_a_commit_that_git_does_not_know_keeps_the_others_in_order() -> None:
     import pandas
 
     when = pandas.to_datetime(["2026-01-03", "2026-01-02", "2026-01-01", "2026-01-09"], utc=True)
-    frame = pandas.DataFrame({"commit": list("abcx"), "commit_date": when, "measured_at": when})
+    frame = pandas.DataFrame({"commit": list("abcx"), "date": when, "measured_at": when})
     assert history.commits(frame, ["a", "b", "c"]) == ["a", "b", "c", "x"]
-    frame.loc[3, "commit_date"] = pandas.Timestamp("2025-01-01", tz="UTC")
+    frame.loc[3, "date"] = pandas.Timestamp("2025-01-01", tz="UTC")
     assert history.commits(frame, ["a", "b", "c"]) == ["x", "a", "b", "c"]
 
 

@@ -57,7 +57,7 @@ def main(descriptors: tuple[str, ...], backends: tuple[str, ...], case: str) -> 
     """Count instructions and cache misses of every CPU candidate with valgrind.
 
     All are counted on one thread, a small case and a simulated CPU with 32 kB and 1 MB of cache.
-    Counting takes 50 to 100 times as long as running: a few minutes for everything. The exit code
+    Counting is slow: everything takes several minutes. The exit code
     is 1 if something that can run here could not be counted; Ctrl-C shows what has been counted.
 
     Example: python -m tools.counts --descriptor democratic --backend numpy:cpu
@@ -119,7 +119,7 @@ def _refused(descriptor: str, name: str, case: str) -> Answer | None:
 
 def show(found: Found, case: str, screen: Console) -> None:
     """A table for each descriptor, the fewest instructions first; then why others are absent."""
-    for descriptor in dict.fromkeys(name for name, _ in found):
+    for descriptor in DESCRIPTORS:
         rows = {
             candidate: answer.value
             for (name, candidate), answer in found.items()
@@ -134,8 +134,8 @@ def show(found: Found, case: str, screen: Console) -> None:
     for reason, absent in reasons.items():
         screen.print(f"Not counted: {', '.join(absent)}: {reason}.", soft_wrap=True)
     screen.print(
-        "Per call, on one thread. Not seen: memory bandwidth, threads, clock frequency, the wider "
-        "vectors of another CPU, GPUs.",
+        "Per call, on one thread; LL is the last level of cache. Not seen: memory bandwidth, "
+        "threads, clock frequency, the wider vectors of another CPU, GPUs.",
         soft_wrap=True,
     )
 
@@ -143,7 +143,7 @@ def show(found: Found, case: str, screen: Console) -> None:
 def _table(title: str, rows: dict[str, counting.Counts]) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
     table.add_column("candidate", overflow="fold")
-    for heading in ("instructions", "x base", "L1 misses", "last-level misses"):
+    for heading in ("instructions", "x base", "L1 misses", "LL misses"):
         table.add_column(heading, justify="right", no_wrap=True)
     baseline = rows.get(str(BASELINE))
     for candidate, counts in sorted(rows.items(), key=lambda row: row[1].instructions):

@@ -66,7 +66,7 @@ def since(
             f"--since must be a date, or a commit or tag in the measured history; got {name!r}."
         ) from None
     day = day if day.tzinfo else day.replace(tzinfo=UTC)
-    later = set(frame[frame["commit_date"] >= day]["commit"])
+    later = set(frame[frame["date"] >= day]["commit"])
     if not later:
         raise InvalidInput(f"--since {name}: no measured commit is that young.")
     return [commit for commit in order if commit in later]

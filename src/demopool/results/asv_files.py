@@ -182,7 +182,7 @@ def _common(stored: Record, file: Path) -> Record:
         "source": "asv",
         "machine": stored["params"].get("machine") or file.parent.name,
         "commit": commit,
-        "commit_date": _from_milliseconds(stored["date"]),
+        "date": _from_milliseconds(stored["date"]),
         "environment": environment,
         "python": stored["python"],
         "threads": _threads(stored.get("env_vars") or {}, environment),

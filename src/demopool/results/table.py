@@ -27,7 +27,7 @@ COLUMNS = {
     "source": "string",
     "machine": "string",
     "commit": "string",
-    "commit_date": "datetime64[ns, UTC]",
+    "date": "datetime64[ns, UTC]",
     "environment": "string",
     "python": "string",
     "threads": "Int64",
@@ -97,7 +97,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     source            ``asv`` or ``samples``
     machine           its name; missing for samples, which have a fingerprint
     commit            full hash; missing for samples
-    commit_date       when it was written (asv takes the author's date), in UTC
+    date              when the commit was written (asv takes the author's date), or a sample measured
     environment       asv's name of it
     python            version, as asv was asked for it
     threads           of BLAS, from the environment's variables
@@ -308,6 +308,7 @@ def _from_sample(sample: Sample) -> Record:
         "ok" if sample.state is State.OK else "skipped" if sample.state in _NOT_TRIED else "failed"
     )
     moment = datetime.fromisoformat(sample.measured_at)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {
         "source": "samples",
         "threads": sample.threads,
@@ -325,7 +326,8 @@ def _from_sample(sample: Sample) -> Record:
         "value": sample.value,
         "lower_quartile": sample.value,
         "samples": 1 if state == "ok" else None,
-        "measured_at": moment if moment.tzinfo else moment.replace(tzinfo=UTC),
+        "date": moment,
+        "measured_at": moment,
         "fingerprint": sample.fingerprint or None,
         "phase": sample.phase.value,
         "round": sample.round,

@@ -171,12 +171,12 @@ def commits(frame: Any, order: Sequence[str] | None = None) -> list[str]:
     date, which a rebase leaves as it was, so dates alone can put a commit before its parent. What
     is not in ``order`` has a place by its date, and within a date by when it was first measured.
     """
-    first = frame.groupby("commit")[["commit_date", "measured_at"]].min()
+    first = frame.groupby("commit")[["date", "measured_at"]].min()
     # Stable, so what has no other order is in that of the hashes, which groupby gave.
     dated = first.sort_values(list(first.columns), kind="stable", na_position="first").index
     position = {commit: number for number, commit in enumerate(order or ())}
     placed = sorted((commit for commit in dated if commit in position), key=position.__getitem__)
-    date = first["commit_date"]
+    date = first["date"]
     for commit in dated:
         if commit not in position:
             later = (n for n, other in enumerate(placed) if date[other] > date[commit])
@@ -268,7 +268,7 @@ def _preference(row: Mapping[str, Any]) -> tuple[bool, str, float]:
 
 
 def _point(row: Mapping[str, Any]) -> Point:
-    date = row["commit_date"]
+    date = row["date"]
     return Point(
         commit=row["commit"],
         date=date.to_pydatetime() if date is not None else None,
