@@ -10,6 +10,7 @@ regular   every descriptor and gradient on the network cases, every operation on
           and memory of every descriptor over n and d; all tracked values on single images
 full      everything
 gpu       the regular profile on the backends of a GPU, and the baselines
+counts    instructions and cache misses on the CPU, with valgrind
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import re
 from itertools import product
 from typing import Any, NamedTuple
 
-from . import descriptors, gradients, operations, scaling_d, scaling_n
+from . import counts, descriptors, gradients, operations, scaling_d, scaling_n
 from .harness import cases, measures, vocabulary
 from .suite import BASELINE, case_name
 
 MODULES = (descriptors, scaling_n, scaling_d, operations, gradients)
+"""What every machine can measure."""
 
 _SINGLE = ("vgg-b1", "resnet-b1")
 _ANY = "[^']*"
@@ -72,6 +74,7 @@ PROFILES: dict[str, tuple[Part, ...]] = {
     "full": tuple(
         Part(module.__name__.rpartition(".")[2], (*_TIMES, *_ALL_VALUES)) for module in MODULES
     ),
+    "counts": (Part("counts", tuple(f"track_{name}" for name in counts.TRACKED)),),
     "gpu": tuple(part._replace(device="cuda") for part in _REGULAR),
     # CI runs every class once on its smallest case, so that none breaks unnoticed.
     "smallest": (
@@ -96,7 +99,7 @@ class Slice(NamedTuple):
 def slices(profile: str, backends: tuple[str, ...]) -> list[Slice]:
     """The runs of a profile, on these backends and the baseline."""
     made: list[Slice] = []
-    for module in MODULES:
+    for module in (*MODULES, counts):
         short = module.__name__.rpartition(".")[2]
         parts = [part for part in PROFILES[profile] if part.module == short]
         for name, found in vars(module).items():

@@ -14,6 +14,7 @@ from demopool.errors import InvalidInput
 from demopool.measurement import counting
 from demopool.measurement.counting import Counts
 from demopool.measurement.worker import Answer
+from demopool.problem.candidates import Candidate
 from demopool.problem.vocabulary import DESCRIPTORS, State
 from tools import counts as tool
 
@@ -160,7 +161,7 @@ def test_asv_has_a_class_for_every_descriptor_and_no_gpu() -> None:
     for made in classes:
         names, cases = made.track_instructions.params
         assert names[0] == "baseline/plain"
-        assert {name.partition("/")[0] for name in names[1:]} == {
+        assert {Candidate.parse(name).backend for name in names[1:]} == {
             "numpy:cpu",
             "numba:cpu",
             "torch:cpu",

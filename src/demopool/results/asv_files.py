@@ -36,6 +36,7 @@ _KINDS = {
     "scaling_d": "descriptor",
     "operations": "operation",
     "gradients": "gradient",
+    "counts": "descriptor",
 }
 """What the classes of a module of the suite measure."""
 RESULT_NAME = re.compile(r"[0-9a-f]{8}-.+\.json")

@@ -97,7 +97,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     source            ``asv`` or ``samples``
     machine           its name; missing for samples, which have a fingerprint
     commit            full hash; missing for samples
-    date              when the commit was written (asv takes the author's date), or a sample measured
+    date              when the commit was written (by its author), or a sample measured; in UTC
     environment       asv's name of it
     python            version, as asv was asked for it
     threads           of BLAS, from the environment's variables
