@@ -39,7 +39,7 @@ WITH_EXAMPLES = [
     for page in PAGES
     if page != JSON and any(b.language in ("python", "console") for b in blocks(page))
 ]
-WITH_HISTORY = ("timing-history", "read-results", "json")
+WITH_HISTORY = ("timing-history", "history-in-ci", "read-results", "json")
 """Pages whose examples need results over commits."""
 SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 

@@ -115,25 +115,21 @@ class Referee:
     ) -> Objection | None:
         """To a turn; ``asked`` and ``answered``: when, by our clock."""
         wrong = turn.reason or self._wrong_sum(candidate, case, turn)
+        if not asked <= turn.began <= turn.ended <= answered:
+            wrong = wrong or _wrong_clock(turn, answered - asked)
         if wrong:
             return Objection(wrong)
-        doubt = self._doubt(candidate, case, turn, asked, answered)
+        doubt = self._doubt(candidate, case, turn, answered - asked)
         if doubt:
             # Its next turn is one of a new process, to which these times say nothing.
             self._times.pop((candidate, case), None)
             return Objection(doubt, by_chance=True)
         return None
 
-    def _doubt(
-        self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float
-    ) -> str:
+    def _doubt(self, candidate: Candidate, case: Case, turn: Turn, waited: float) -> str:
         """What is wrong with its times, or ""."""
-        if self._is_clock_wrong(candidate, case, turn, asked, answered):
-            return (
-                f"its clock is wrong: a turn took {readable(answered - asked, 'time')}, by its "
-                f"clock {readable(turn.ended - turn.began, 'time')}, by its calls "
-                f"{readable(sum(turn.seconds), 'time')}"
-            )
+        if self._is_clock_wrong(candidate, case, turn, waited):
+            return _wrong_clock(turn, waited)
         if turn.leaked >= streams.MOST_LEAKED:
             return (
                 f"its process was still at work {streams.MOST_LEAKED:g} s after its calls "
@@ -141,18 +137,15 @@ class Referee:
             )
         return self._too_fast(candidate, case, turn)
 
-    def _is_clock_wrong(
-        self, candidate: Candidate, case: Case, turn: Turn, asked: float, answered: float
-    ) -> bool:
+    def _is_clock_wrong(self, candidate: Candidate, case: Case, turn: Turn, waited: float) -> bool:
         total = self._times.setdefault((candidate, case), _Times())
         total.read += sum(turn.seconds)
         total.unread += turn.unread
         if turn.sample is None:  # sending a whole image takes its time
-            total.waited += answered - asked - REQUEST_SECONDS
+            total.waited += waited - REQUEST_SECONDS
             total.elapsed += turn.ended - turn.began
         return (
-            not asked <= turn.began <= turn.ended <= answered
-            or total.waited > APART * total.elapsed + WAITED_SECONDS
+            total.waited > APART * total.elapsed + WAITED_SECONDS
             or total.unread > APART * total.read + UNREAD_SECONDS
         )
 
@@ -217,3 +210,9 @@ class Referee:
             if answer.state is State.OK:
                 return answer.value
         raise JudgeFailed(f"the judge gave no answer: {answer.reason}")
+
+
+def _wrong_clock(turn: Turn, waited: float) -> str:
+    took, calls = turn.ended - turn.began, sum(turn.seconds)
+    times = [readable(max(seconds, 0.0), "time") for seconds in (waited, took, calls)]
+    return "its clock is wrong: a turn took {}, by its clock {}, by its calls {}".format(*times)
