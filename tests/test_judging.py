@@ -548,3 +548,9 @@ def test_suspects_of_several_machines_cannot_be_measured_here(run: Run, folder: 
         project.measure(number, {NUMPY: value}, machine="other")
     code, _, err = run(project, "--confirm")
     assert (code, "name this machine by --machine (made, other)" in err) == (2, True)
+
+
+@pytest.mark.parametrize("values", [[0.002, 0.002, 0.002, 0.0], [0.0, 0.0, 0.0, 0.01, 0.02]])
+def test_a_time_of_zero_is_no_crash(run: Run, folder: Path, values: list[float]) -> None:
+    """No clock reads it, but a stranger's file may have it."""
+    assert run(measured(folder, values))[0] == 0

@@ -196,9 +196,10 @@ def _late(one: Series, counts: Counts) -> Step | None:
     known = [point for point in one.points if point.value is not None]
     if not known or known[-1] != one.trusted[-1]:
         return None
-    *before, newest = [(p.commit, p.value) for p in one.in_level(one.levels[-1]) if p.value]
-    if len(before) < LASTING:
+    positive = [(p.commit, p.value) for p in one.in_level(one.levels[-1]) if p.value]
+    if len(positive) <= LASTING:
         return None
+    *before, newest = positive
     usual, value = median(value for _, value in before), newest[1]
     if not counts(usual, value) or log(value / usual) < STANDS_OUT * one.noise:
         return None
