@@ -8,15 +8,23 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from demopool.commands import main
+
+Run = Callable[..., tuple[int, str, str]]
 
 MACHINE = "made"
 NUMPY, TORCH, BASELINE = "numpy:cpu/dense", "torch:cpu/dense", "baseline/plain"
 TIME = "descriptors.Democratic.time_call"
 CASE = "vgg-b1"
+STEP = [0.010] * 8 + [0.0142] * 4
 STARTED = 1_790_000_000_000
 """Milliseconds; every file is measured a minute after the one before."""
 
@@ -149,3 +157,30 @@ def measured(
         beside = {BASELINE: baseline[number]} if baseline else {}
         project.measure(number, {**beside, NUMPY: value}, **how)
     return project
+
+
+def runner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """``demopool history`` in a made project: exit code, output on one line, errors."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def called(project: Made, *arguments: object) -> tuple[int, str, str]:
+        monkeypatch.chdir(project.folder)
+        monkeypatch.setattr(sys, "argv", ["demopool", "history", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        printed = capsys.readouterr()
+        code = done.value.code
+        assert isinstance(code, int)
+        return code, " ".join(printed.out.split()), printed.err
+
+    return called
+
+
+def gate(run: Run, project: Made, *arguments: object) -> tuple[int, str]:
+    code, out, _ = run(project, "--fail-on-regression", *arguments)
+    return code, out
+
+
+def payload(run: Run, project: Made, *arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(project, "--json", *arguments)[1])
+    return found
