@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from demopool.choosing import racing, rule
 from demopool.common import places
 from demopool.contract import registry
 from demopool.profiles import file_format
@@ -127,3 +128,12 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in (registry.REQUIRED_VARIABLE, "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return dict(os.environ)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rounds of one turn, without pauses, on a machine that nobody else uses."""
+    monkeypatch.setattr(rule, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(racing, "PAUSE", 0.0)
+    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))

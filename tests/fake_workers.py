@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from demopool.choosing import chooser
+from demopool.choosing.answer_types import Choice
 from demopool.choosing.referee import Objection
 from demopool.measurement.worker import Answer
+from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
 from demopool.trials import requests
 from demopool.trials.judgement import Judgement
@@ -156,3 +159,14 @@ class FakeWorkers:
         if function is requests.run_first_call:
             return Answer(State.OK, seconds), max(seconds, 0.0)
         return Answer(State.OK, MeasuredValue(1e6)), max(seconds, 0.0)
+
+
+def chosen(case: Case, workers: FakeWorkers) -> Choice:
+    """By the clock of the fakes, in five seconds."""
+    return chooser.choose(
+        case,
+        backends=("numpy:cpu",),
+        budget=5.0,
+        workers=workers,  # type: ignore[arg-type]
+        now=workers.clock,
+    )

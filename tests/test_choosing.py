@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from fake_workers import FakeWorkers
 
-from demopool.choosing import chooser, qualifying, racing, rule
-from demopool.common import places
+from demopool.choosing import chooser, qualifying, racing
 from demopool.measurement.worker import Answer
 from demopool.problem import vocabulary
 from demopool.problem.candidates import Candidate, Subject
@@ -24,15 +23,6 @@ import demopool as dp  # isort: skip
 
 SMALL = Case(batch=2, n=30, d=8)
 FIELD = (Candidate("numpy:cpu", "dense"), Candidate("numpy:cpu", "matrix-free"))
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Rounds of one turn, without pauses, on a machine that nobody else uses."""
-    monkeypatch.setattr(rule, "ROUND_SECONDS", 0.0)
-    monkeypatch.setattr(racing, "PAUSE", 0.0)
-    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
 
 
 def _choose(times: dict[str, Any], case: Case = SMALL, **options: Any) -> Any:

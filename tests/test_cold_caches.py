@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fake_workers import FakeWorkers
+from fake_workers import FakeWorkers, chosen
 
 import demopool as dp
 from demopool import pooling
-from demopool.choosing import chooser, earlier_samples, racing, rule
+from demopool.choosing import chooser, earlier_samples
 from demopool.commands import cli
-from demopool.common import places
 from demopool.contract import device
 from demopool.contract.device import Host
 from demopool.problem.candidates import Candidate, Subject
@@ -98,23 +97,8 @@ def test_more_is_written_than_caches_hold() -> None:
 # --- samples and answers ---
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(rule, "ROUND_SECONDS", 0.0)
-    monkeypatch.setattr(racing, "PAUSE", 0.0)
-    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-
-
 def _choose(case: Case, workers: FakeWorkers | None = None) -> Any:
-    workers = workers or FakeWorkers(TIMES)
-    return chooser.choose(
-        case,
-        backends=("numpy:cpu",),
-        budget=5.0,
-        workers=workers,  # type: ignore[arg-type]
-        now=workers.clock,
-    )
+    return chosen(case, workers or FakeWorkers(TIMES))
 
 
 def test_samples_do_not_mix_and_auto_learns_of_the_warm_alone(quick: None) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import FakeWorkers
+from fake_workers import FakeWorkers, chosen
 
-from demopool.choosing import chooser, racing, rule
 from demopool.choosing.budget import Budget
 from demopool.choosing.racing import Race
 from demopool.choosing.referee import Objection
 from demopool.choosing.runners import Runner
-from demopool.common import places
 from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
@@ -76,28 +73,10 @@ def test_wrong_values_are_final_at_once(saved: list[Sample]) -> None:
     assert len(_turns(workers)) == 1
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(rule, "ROUND_SECONDS", 0.0)
-    monkeypatch.setattr(racing, "PAUSE", 0.0)
-    monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
-    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
-
-
-def _choose(workers: FakeWorkers) -> Any:
-    return chooser.choose(
-        CASE,
-        backends=("numpy:cpu",),
-        budget=5.0,
-        workers=workers,  # type: ignore[arg-type]
-        now=workers.clock,
-    )
-
-
 def test_a_race_survives_a_busy_moment(quick: None) -> None:
     workers = FakeWorkers(TIMES)
     workers.referee.objections[DENSE] = [None, None, None, NOISE]
-    found = _choose(workers)
+    found = chosen(CASE, workers)
     assert (found.state, found.route) == ("fastest", "dense")
     assert not workers.referee.objections[DENSE]
 
@@ -113,7 +92,7 @@ def test_the_limit_is_that_of_the_last_measurement(quick: None) -> None:
         return told
 
     workers.calls[FREE] = measured_again
-    assert {row.limit_s for row in _choose(workers).rows if row.route} == {5e-4}
-    again = _choose(FakeWorkers(TIMES))
+    assert {row.limit_s for row in chosen(CASE, workers).rows if row.route} == {5e-4}
+    again = chosen(CASE, FakeWorkers(TIMES))
     assert again.reused
     assert {row.limit_s for row in again.rows if row.route} == {5e-4}, "and it is stored"
