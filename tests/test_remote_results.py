@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from demopool import results
+from demopool.commands import main
 from demopool.common import places
 from demopool.errors import InvalidInput
 from demopool.results import remote
@@ -58,6 +61,29 @@ def test_a_repository_is_read_as_its_folder_is(project: Project, theirs: Path) -
     columns = [name for name in results.COLUMNS if name != "file"]
     assert read[columns].equals(mine[columns])
     assert len(results.read([f"file://{theirs}", project.results])) == 2 * len(mine)
+
+
+def test_commands_take_an_address(
+    theirs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["demopool", *arguments])
+        with pytest.raises(SystemExit) as done:
+            main()
+        return done.value.code, *capsys.readouterr()
+
+    address = f"file://{theirs}"
+    code, out, _ = run("history", address, "--json")
+    assert (code, bool(json.loads(out)["series"])) == (0, True)
+    page = tmp_path / "page"
+    assert run("report", "--results", address, "--output", str(page))[0] == 0
+    assert MACHINE in (page / "report.html").read_text()
+    missing = f"file://{tmp_path / 'missing'}"
+    code, _, err = run("history", missing)
+    assert (code, f"{missing} cannot be read" in " ".join(err.split())) == (2, True)
 
 
 def test_the_branch_for_results_is_preferred_and_another_can_be_named(theirs: Path) -> None:

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import click
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import demopool
 from benchmarks.counts import CASE, counted_candidates, load, made
 from benchmarks.suite import BASELINE
+from demopool.commands.output import console, progress
 from demopool.common.program import EXIT_INTERRUPTED, EXIT_WRONG
 from demopool.measurement import counting
 from demopool.measurement.worker import Answer
@@ -73,20 +73,18 @@ def main(descriptors: tuple[str, ...], backends: tuple[str, ...], case: str) -> 
         for candidate in counted_candidates(descriptor)
         if Candidate.parse(candidate).backend == backend
     ]
-    errors = Console(stderr=True, highlight=False, markup=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     stopped = False
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("counting", total=len(jobs))
+    with progress("counting") as report:
+        report(0, len(jobs), "starting")
         try:
             for (descriptor, candidate), answer in count_all(jobs, case):
-                bar.update(task, advance=1, description=f"{descriptor} {candidate}")
                 found[descriptor, candidate] = answer
+                report(len(found), len(jobs), f"{descriptor} {candidate}")
         except KeyboardInterrupt:
             stopped = True
-    show(found, case, Console(highlight=False, markup=False))
+    show(found, case, console())
     if stopped:
-        errors.print(f"Interrupted: {len(found)} of {len(jobs)} candidates.")
+        console(stderr=True).print(f"Interrupted: {len(found)} of {len(jobs)} candidates.")
         sys.exit(EXIT_INTERRUPTED)
     lost = [a for a in found.values() if a.state is not State.OK and a.state not in MEANT]
     sys.exit(EXIT_WRONG if lost else 0)
@@ -132,11 +130,10 @@ def show(found: Found, case: str, screen: Console) -> None:
         if answer.value is None:
             reasons.setdefault(answer.reason, []).append(f"{descriptor} {candidate}")
     for reason, absent in reasons.items():
-        screen.print(f"Not counted: {', '.join(absent)}: {reason}.", soft_wrap=True)
+        screen.print(f"Not counted: {', '.join(absent)}: {reason}.")
     screen.print(
         "Per call, on one thread; LL is the last level of cache. Not seen: memory bandwidth, "
-        "threads, clock frequency, the wider vectors of another CPU, GPUs.",
-        soft_wrap=True,
+        "threads, clock frequency, the wider vectors of another CPU, GPUs."
     )
 
 

@@ -30,7 +30,7 @@ NO_RESULTS = (
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH|ADDRESS]...")
 @click.option("--since", metavar="DATE|COMMIT|TAG", help="Only this commit or day and later ones.")
 @click.option("--machine", "machines", multiple=True, metavar="NAME", help="Only this machine.")
 @click.option("--threads", type=int, multiple=True, metavar="N", help="Only results of N threads.")
@@ -67,7 +67,7 @@ NO_RESULTS = (
 )
 @json_option
 def history(
-    paths: tuple[Path, ...],
+    paths: tuple[str, ...],
     since: str | None,
     machines: tuple[str, ...],
     threads: tuple[int, ...],
@@ -87,8 +87,9 @@ def history(
     """How time, memory and error moved from commit to commit, and which commit made them worse.
 
     Reads what asv has measured: PATH is a folder of results or a result file, of any number of
-    machines; without one, the results of the project around the current folder. Steps are
-    found over the whole series, against its noise. Of times the lower quartile is followed.
+    machines, ADDRESS a git repository that keeps them (https://..., git@..., #branch); without
+    one, the results of the project around the current folder. Steps are found over the whole
+    series, against its noise. Of times the lower quartile is followed.
     Git is asked for the order of commits in the repository around the current folder only.
 
     \b
@@ -97,6 +98,7 @@ def history(
     demopool history --since HEAD~20 --png h.png  a picture of the last commits
     demopool history --candidate '^torch:' --measure peak_host_bytes
     demopool history mine/results yours/results   two machines, each for itself
+    demopool history https://example.org/results  of a repository that others keep
     demopool history --confirm                    measure what looks slower again
     demopool history --fail-on-regression --json  for a script
 
@@ -185,7 +187,7 @@ def history(
     return 1 if fail_on_regression and (wrong or unmeasured) else 0
 
 
-def _project(paths: Sequence[Path]) -> Path:
+def _project(paths: Sequence[str]) -> Path:
     """Where --confirm runs asv."""
     if paths:
         raise InvalidInput("--confirm measures in the project around the current folder: no PATH.")
@@ -229,18 +231,13 @@ def _regressions(
 def _confirmed(
     found: Sequence[past.Regression], project: Path, ratio: float
 ) -> list[past.Regression]:
-    errors = console(stderr=True)
-    with progress("measuring again") as bar:
-
-        def report(done: int, total: int, what: str) -> None:
-            bar(done, total, what)
-            if not errors.is_terminal:
-                errors.print(f"[{done + 1}/{total}] {what}")
-
+    with progress("measuring again") as report:
         try:
             return asv_runs.confirmed(found, project, ratio, report)
         except KeyboardInterrupt:
-            errors.print(f"Nothing is confirmed; rounds that are whole lie in {asv_runs.FOLDER}.")
+            console(stderr=True).print(
+                f"Nothing is confirmed; rounds that are whole lie in {asv_runs.FOLDER}."
+            )
             raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from ..common.files import write_text
 from ..common.program import __version__
 from ..errors import InvalidInput
 from ..machine.fingerprint import machine
+
+LINE_SECONDS = 5.0
+"""Between two lines about what is being done, where there is no terminal."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one strict JSON object.")
 
@@ -83,8 +87,9 @@ def console(stderr: bool = False) -> Console:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on standard error, removed at the end; none without a terminal."""
+    """A bar on standard error, removed at the end; without a terminal a line every few seconds."""
     errors = console(stderr=True)
+    last = time.monotonic()
     bar = Progress(
         TextColumn(title),
         BarColumn(),
@@ -99,6 +104,10 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
         task = bar.add_task("", total=None)
 
         def report(done: int, total: int, what: str) -> None:
+            nonlocal last
             bar.update(task, completed=done, total=total, description=what)
+            if bar.disable and time.monotonic() - last >= LINE_SECONDS:
+                last = time.monotonic()
+                errors.print(f"{title}: {done} of {total}, {what}", soft_wrap=True)
 
         yield report

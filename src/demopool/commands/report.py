@@ -33,8 +33,9 @@ EVERY = 5.0
     "--results",
     "paths",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    help="asv results or samples, of any machine; can be repeated.  [default: this machine's]",
+    metavar="PATH|ADDRESS",
+    help="asv results or samples, of any machine, or the git repository that keeps them; can be "
+    "repeated.  [default: this machine's]",
 )
 @click.option(
     "--claims",
@@ -51,7 +52,7 @@ EVERY = 5.0
 @json_option
 def report(
     folder: Path,
-    paths: tuple[Path, ...],
+    paths: tuple[str, ...],
     race_claims: bool,
     budget: float | None,
     fresh: bool,

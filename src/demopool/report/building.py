@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from ..common import files
 from ..errors import InvalidInput
 from ..machine import fingerprint
 from ..profiles import store
+from ..results.table import PathLike
 from . import claims, data, figures, page, reasons
 from .claims import Judged
 from .data import ReportedRace
@@ -33,7 +34,7 @@ class Built:
     notes: list[str]
 
 
-def build(folder: Path, paths: tuple[Path, ...] = (), *, limits: bool = True) -> Built:
+def build(folder: Path, paths: Sequence[PathLike] = (), *, limits: bool = True) -> Built:
     """Write the report into a folder, made if there is none.
 
     ``paths``: asv results and samples of any machines; without any, the asv results of the nearest

@@ -6,10 +6,9 @@ is noted in a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..choosing import earlier_samples, rule, sessions
@@ -105,7 +104,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:300]
 
 
-def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
+def gather(paths: Sequence[table.PathLike], here: str = "") -> Gathered:
     """Everything in these files and folders; without any, what this machine has measured.
 
     ``here`` is the key of this machine.
@@ -131,7 +130,7 @@ def gather(paths: tuple[Path, ...], here: str = "") -> Gathered:
     return found
 
 
-def _table(paths: tuple[Path, ...], notes: list[str]) -> Any:
+def _table(paths: Sequence[table.PathLike], notes: list[str]) -> Any:
     """The table of everything; broken results of asv do not cost the samples of ``choose``."""
     try:
         return table.read(list(paths) if paths else None)
