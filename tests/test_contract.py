@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 import demopool as dp
 from demopool.contract import capabilities, registry
-from demopool.errors import BackendUnavailable
+from demopool.errors import BackendUnavailable, InvalidInput
 from demopool.problem.operations import OPERATIONS
 from demopool.problem.routes import ROUTES, descriptor_routes, join, split
 from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, State
@@ -321,6 +322,82 @@ def test_a_wrong_plugin_is_reported_in_strict_json_and_as_a_table(plugins: Path)
     assert told.returncode == 1
     states = [row["state"] for row in json.loads(told.stdout)["rows"] if row["dtype"]]
     assert states == ["wrong"]
+
+
+UNRULY = """
+import os, signal, sys, time
+from dataclasses import replace
+from demopool.implementations.numpy_cpu import SPECIFICATION as BASE
+
+
+def unruly(name, pool):
+    def load(device):
+        from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
+
+        class Unruly(NumpyImplementation):
+            kernels = {**NumpyImplementation.kernels, ("pool", "direct"): pool}
+
+        return Unruly()
+
+    kept = tuple(c for c in BASE.capabilities if c.operation in ("pool", "normalize"))
+    kept = tuple(replace(c, dtypes=("float32",)) for c in kept)
+    return replace(
+        BASE, library=name, capabilities=kept, load=load, recognise=lambda array: None
+    )
+
+
+LEAVES = unruly("leaves", lambda X, a, order: os._exit(0))
+EXITS = unruly("exits", lambda X, a, order: sys.exit())
+CRASHES = unruly("crashes", lambda X, a, order: os.kill(os.getpid(), signal.SIGSEGV))
+HANGS = unruly("hangs", lambda X, a, order: time.sleep(1000))
+"""
+
+
+def test_a_kernel_that_exits_crashes_or_hangs_fails_its_cell_and_the_next_is_judged(
+    plugins: Path,
+) -> None:
+    (plugins / "unruly_backends.py").write_text(UNRULY)
+    entry = plugins / "plain_backend-1.0.dist-info" / "entry_points.txt"
+    names = ("leaves", "exits", "crashes", "hangs")
+    lines = (f"{name} = unruly_backends:{name.upper()}" for name in names)
+    entry.write_text("\n".join(["[demopool.backends]", *lines]))
+    written = plugins / "cells.json"
+    told = subprocess.run(
+        [
+            *(sys.executable, "-m", "demopool", "check", *(f"{name}:cpu" for name in names)),
+            *("--quick", "--seconds", "10", "--output", str(written)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(plugins), "PATH": "/usr/bin"},
+    )
+    assert told.returncode == 1, told.stderr
+    rows = [row for row in json.loads(written.read_text())["rows"] if row["dtype"]]
+    pooled = {r["backend"]: r for r in rows if (r["operation"], r["order"]) == ("pool", 2)}
+    expected = {
+        "leaves:cpu": ("error", r"exited with code 0"),
+        "exits:cpu": ("error", r"raised: SystemExit, at .*unruly_backends\.py:\d+ in"),
+        "crashes:cpu": ("error", r"Segmentation fault.* at .*unruly_backends\.py:\d+ in"),
+        "hangs:cpu": ("timeout", r"no answer within 10 s, at .*unruly_backends\.py:\d+ in"),
+    }
+    for backend, (state, reason) in expected.items():
+        assert pooled[backend]["state"] == state, pooled[backend]
+        assert re.search(reason, pooled[backend]["reason"]), pooled[backend]
+        assert f"{backend} pool by direct, order 2, float32: {state}" in told.stderr
+    assert {r["state"] for r in rows if r["operation"] == "normalize"} == {"ok"}
+
+
+def test_check_can_be_narrowed() -> None:
+    cells = dp.check("numpy:cpu", operations="weights", routes="dense", dtypes="float32")
+    assert [(c.route, c.order, c.dtype) for c in cells] == [
+        ("dense", 1, "float32"),
+        ("dense", 2, "float32"),
+    ]
+    with pytest.raises(InvalidInput, match=r"route must be one of .*dense.*; got 'dens'"):
+        dp.check("numpy:cpu", routes="dens")
+    with pytest.raises(InvalidInput, match="Nothing is left to check"):
+        dp.check("numpy:cpu", routes="dense", dtypes="bfloat16")
 
 
 def test_an_array_of_one_library_stays_in_it() -> None:

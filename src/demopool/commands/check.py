@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,6 +14,7 @@ from rich.table import Table
 from .. import conformance
 from ..conformance import Cell, failed
 from ..conformance.features import seed
+from ..conformance.matrix import CELL_SECONDS, EMULATED_CELL_SECONDS
 from ..contract.listing import backends as listed
 from ..machine.gpu import gpus
 from ..problem.operations import OPERATIONS
@@ -21,6 +22,8 @@ from ..problem.vocabulary import DTYPES
 from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1
+LONG_FIRST_CALL = 1.0
+"""Seconds from which on a first call is worth a sentence."""
 
 
 @click.command()
@@ -34,12 +37,27 @@ SCHEMA = 1
     metavar="NAME",
     help=f"Only this operation ({', '.join(OPERATIONS)}); can be repeated.",
 )
+@click.option("--route", "routes", multiple=True, metavar="NAME", help="Only this route: dense.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(tuple(map(str, DTYPES))),
+    metavar="NAME",
+    help=f"Only this dtype ({', '.join(DTYPES)}).",
+)
 @click.option(
     "--threads",
     type=click.IntRange(1),
     default=1,
     show_default=True,
     help="Threads for BLAS. On a busy machine, several threads wait for each other.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Maximum for one cell.  [default: {CELL_SECONDS:g}, for GPU code on the CPU "
+    f"{EMULATED_CELL_SECONDS:g}]",
 )
 @click.option("--worst", is_flag=True, help="Show the worst example and how to run it in Python.")
 @json_option
@@ -52,7 +70,10 @@ def check(
     backends: tuple[str, ...],
     quick: bool,
     operations: tuple[str, ...],
+    routes: tuple[str, ...],
+    dtypes: tuple[str, ...],
     threads: int,
+    seconds: float | None,
     worst: bool,
     as_json: bool,
     output: Path | None,
@@ -64,17 +85,30 @@ def check(
     and its tolerance. Both are relative to the result; the tolerance is derived from dtype, sizes
     and exponent. The exit code is 1 if anything is wrong or a named backend is absent.
 
+    Each backend runs in a process of its own: a kernel that exits, crashes or takes longer than
+    --seconds fails its cell, with the line of code it was at, and the next cell is judged. Without
+    a terminal every cell is written to standard error when it is finished.
+
     \b
     demopool check                            this machine
     demopool check numpy:cpu --quick          one backend, half a minute
     demopool check cupy:ptx numba:ptx         GPU kernels, from their PTX
     demopool check cupy:cuda --output f.json  to attach to a bug report
     demopool check --operation power --worst  the worst case, to run again
+    demopool check --route dense --dtype float32
     """
     check_writable(output)
     with progress("checking") as report:
         cells = conformance.check(
-            backends, operations=operations, quick=quick, threads=threads, progress=report
+            backends,
+            operations=operations,
+            routes=routes,
+            dtypes=dtypes,
+            quick=quick,
+            threads=threads,
+            seconds=seconds,
+            progress=report if console(stderr=True).is_terminal else None,
+            finished=_tell,
         )
     bad = failed(cells)
     if as_json or output:
@@ -86,7 +120,10 @@ def check(
         for backend in dict.fromkeys(cell.backend for cell in cells):
             _show([cell for cell in cells if cell.backend == backend], screen)
         for cell in bad:
-            screen.print(f"{_name(cell)} is {cell.state}: {cell.reason} (on: {cell.worst_case})")
+            where = f" (on: {cell.worst_case})" if cell.worst_case else ""
+            screen.print(f"{_name(cell)} is {cell.state}: {cell.reason}{where}")
+        for sentence in _long_first_calls(cells):
+            screen.print(sentence)
         if worst:
             _show_worst(bad or cells, screen)
         judged = sum(cell.dtype is not None for cell in cells)
@@ -117,6 +154,27 @@ def _show(cells: Sequence[Cell], screen: Console) -> None:
     absent = Counter(cell.reason for cell in cells if cell.dtype is None)
     for reason, count in absent.items():
         screen.print(f"{count} routes are not available: {reason}.")
+
+
+def _tell(cell: Cell) -> None:
+    """A line about a finished cell; a terminal has a bar, and gets lines about failures only."""
+    errors = console(stderr=True)
+    if cell.dtype is not None and (failed([cell]) or not errors.is_terminal):
+        took = f" ({cell.seconds:.1f} s)" if cell.seconds is not None else ""
+        errors.print(f"{_name(cell)}: {_cell(cell)}{took}", soft_wrap=True)
+
+
+def _long_first_calls(cells: Sequence[Cell]) -> Iterator[str]:
+    """Where a library compiled or loaded for long, once for each backend."""
+    for backend in dict.fromkeys(cell.backend for cell in cells):
+        first = [(c.first_call_s or 0.0, c) for c in cells if c.backend == backend]
+        long = [pair for pair in first if pair[0] >= LONG_FIRST_CALL]
+        if long:
+            seconds, cell = max(long, key=lambda pair: pair[0])
+            yield (
+                f"{backend} loaded or compiled in {len(long)} first calls, "
+                f"up to {seconds:.1f} s ({cell.operation} by {cell.route}, {cell.dtype})."
+            )
 
 
 def _cell(cell: Cell) -> str:

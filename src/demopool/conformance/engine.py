@@ -6,7 +6,12 @@ left as it was.
 
 from __future__ import annotations
 
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,12 +66,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CellResult:
-    """Of one cell: the state, the outcome that used most of its tolerance, where, and why."""
+    """Of one cell: the state, the outcome that used most of its tolerance, where, and why.
+
+    ``first_call_s`` is what its first example took: a library that compiles does so there.
+    """
 
     state: State
     worst: Outcome | None
     where: str
     reason: str
+    first_call_s: float | None = None
 
 
 def answer(target: Target, example: Example) -> Outcome:
@@ -122,41 +131,51 @@ def call(
 def check_cell(target: Target, *, quick: bool = False) -> CellResult:
     """Every example and law of one cell, up to the first that fails."""
     worst: Outcome | None = None
-    emulated = Backend(target.ops.name).is_emulated
-    for example in examples(target.operation, target.route, quick=quick, emulated=emulated):
+    first_call_s: float | None = None
+    for where, attempt in _attempts(target, quick):
+        began = time.perf_counter()
         try:
-            outcome = answer(target, example)
+            outcome = attempt()
         except Violation as violation:
-            return CellResult(State.WRONG, None, example.name, str(violation))
-        except Exception as problem:
-            text = f"raised: {type(problem).__name__}: {problem}"
-            return CellResult(State.ERROR, None, example.name, text)
+            return CellResult(State.WRONG, None, where, str(violation))
+        except (Exception, SystemExit) as problem:
+            return CellResult(State.ERROR, None, where, _raised(problem))
+        if first_call_s is None:
+            first_call_s = time.perf_counter() - began
+        if outcome is None:
+            continue
         if not outcome.excess <= 1:
             text = f"value: error {outcome.error:.2e} over tolerance {outcome.tolerance:.2e}"
-            return CellResult(State.WRONG, outcome, example.name, text)
+            return CellResult(State.WRONG, outcome, where, text)
         if worst is None or outcome.excess > worst.excess:
             worst = outcome
+    return CellResult(State.OK, worst, worst.example if worst else "", "", first_call_s)
+
+
+def _attempts(target: Target, quick: bool) -> Iterator[tuple[str, Callable[[], Outcome | None]]]:
+    """What a cell is asked, by name: examples first, then laws, then calls in a row."""
+    emulated = Backend(target.ops.name).is_emulated
+    for example in examples(target.operation, target.route, quick=quick, emulated=emulated):
+        yield example.name, partial(answer, target, example)
     for name in laws_of(target):
         for features_name in LAW_FEATURES[-1:] if emulated else LAW_FEATURES:
-            where = f"law: {name}, on {features_name}"
-            try:
-                claim = try_law(target, name, features.make(features_name, target.dtype)[0])
-            except Violation as violation:
-                return CellResult(State.WRONG, None, where, str(violation))
-            except Exception as problem:
-                text = f"raised: {type(problem).__name__}: {problem}"
-                return CellResult(State.ERROR, None, where, text)
-            if not claim.error <= claim.allowed:
-                text = f"law: {name} is off by {claim.error:.2e}, allowed {claim.allowed:.2e}"
-                return CellResult(State.WRONG, None, where, text)
-    try:
-        ask_repeatedly(target, repeated.EMULATED_CALLS if emulated else repeated.CALLS)
-    except Violation as violation:
-        return CellResult(State.WRONG, None, repeated.WHERE, str(violation))
-    except Exception as problem:
-        text = f"raised: {type(problem).__name__}: {problem}"
-        return CellResult(State.ERROR, None, repeated.WHERE, text)
-    return CellResult(State.OK, worst, worst.example if worst else "", "")
+            yield f"law: {name}, on {features_name}", partial(_obey, target, name, features_name)
+    calls = repeated.EMULATED_CALLS if emulated else repeated.CALLS
+    yield repeated.WHERE, partial(ask_repeatedly, target, calls)
+
+
+def _obey(target: Target, name: str, features_name: str) -> None:
+    claim = try_law(target, name, features.make(features_name, target.dtype)[0])
+    if not claim.error <= claim.allowed:
+        raise Violation("law", f"{name} is off by {claim.error:.2e}, allowed {claim.allowed:.2e}")
+
+
+def _raised(problem: BaseException) -> str:
+    """What was raised, and where: the innermost line of Python."""
+    innermost = traceback.extract_tb(problem.__traceback__)[-1]
+    place = "/".join(Path(innermost.filename).parts[-2:])
+    said = f"{type(problem).__name__}: {problem}".rstrip(": ")
+    return f"raised: {said}, at {place}:{innermost.lineno} in {innermost.name}"
 
 
 def ask_repeatedly(target: Target, calls: int) -> None:

@@ -1,25 +1,35 @@
-"""All cells of the capability table: what ``demopool check`` shows."""
+"""All cells of the capability table: what ``demopool check`` shows.
+
+Every backend is judged in a process of its own. Whatever its kernels do there, exit, crash or hang,
+is the result of a cell, and the next cell gets a new process.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..contract import capabilities, registry
-from ..errors import BackendUnavailable, InvalidInput
-from ..pooling.operations import Operations
+from ..errors import InvalidInput
+from ..machine import system
+from ..measurement.worker import Worker
 from ..pooling.operations import backend as operations_of
 from ..problem.parameters import validated
 from ..problem.routes import find
 from ..problem.vocabulary import Backend, State
-from .engine import LAW_FEATURES, CellResult, Outcome, Target, answer, check_cell, laws_of, try_law
+from .engine import LAW_FEATURES, Outcome, Target, answer, check_cell, laws_of, try_law
 from .examples import examples
 from .features import make
+
+CELL_SECONDS = 300.0
+"""Maximum for one cell, the import of its library and compilation included."""
+EMULATED_CELL_SECONDS = 3600.0
+"""The same where GPU code is executed on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,8 @@ class Cell:
     """One route of one backend in one dtype and order, judged.
 
     ``worst_error`` and ``tolerance`` are those of the example that used most of its tolerance.
+    ``seconds`` is what judging took, ``first_call_s`` what its first call took of that, with
+    what is loaded and compiled for it; None where nothing was run.
     """
 
     operation: str
@@ -39,6 +51,8 @@ class Cell:
     tolerance: float | None
     worst_case: str | None
     reason: str | None
+    seconds: float | None = None
+    first_call_s: float | None = None
 
     def as_row(self) -> dict[str, Any]:
         """For JSON, which has no infinity: such an error is null, and the reason tells."""
@@ -51,47 +65,66 @@ class Cell:
 
 Progress = Callable[[int, int, str], None]
 """Called with (cells done, cells in all, what is next)."""
+Finished = Callable[[Cell], None]
 
 
 def check(
     backends: str | Sequence[str] = (),
     *,
     operations: str | Sequence[str] = (),
+    routes: str | Sequence[str] = (),
+    dtypes: str | Sequence[str] = (),
     quick: bool = False,
     threads: int | None = None,
+    seconds: float | None = None,
     progress: Progress | None = None,
+    finished: Finished | None = None,
 ) -> list[Cell]:
-    """Judge backends (all usable ones by default) against the reference.
+    """Judge backends (all usable ones by default) against the reference, each in a process.
 
     GPU code executed from its PTX (``cupy:ptx``, ``numba:ptx``) takes minutes, and is judged when
     it is named.
 
     A backend asked for by name, or required by the environment, must be there; holes in the
-    capability table are rows of their own with the reason. ``threads`` limits those of BLAS while
-    it runs (in the whole process); None leaves them alone.
+    capability table are rows of their own with the reason. ``operations``, ``routes`` and
+    ``dtypes`` narrow it. ``threads`` is for every library, by default as many as it would use;
+    ``seconds`` the maximum for one cell. ``finished`` gets every cell as soon as it is judged.
     """
-    backends = (backends,) if isinstance(backends, str) else backends
-    operations = (operations,) if isinstance(operations, str) else operations
+    backends, operations, routes, dtypes = (
+        (given,) if isinstance(given, str) else tuple(given)
+        for given in (backends, operations, routes, dtypes)
+    )
     for operation in operations:
         validated(operation=operation)
+    dtypes = tuple(validated(dtype=dtype) for dtype in dtypes)
     for backend in (*backends, *registry.required()):
         registry.demand(backend)
     usable = tuple(name for name in registry.available() if Backend(name).is_timed)
     chosen = tuple(dict.fromkeys(backends)) or usable
+    known = capabilities.table(chosen)
+    for route in routes:
+        if route not in {row.route for row in known}:
+            names = ", ".join(sorted({row.route for row in known}))
+            raise InvalidInput(f"route must be one of {names}; got {route!r}.")
     rows = [
         (row, dtype)
-        for row in capabilities.table(chosen)
+        for row in known
         for dtype in row.dtypes or (None,)
         if not operations or row.operation in operations
+        if not routes or row.route in routes
+        if not dtypes or dtype in dtypes
     ]
-    for backend in chosen:
-        _loaded(backend)  # only what is loaded can be limited
+    if not rows:
+        raise InvalidInput("Nothing is left to check: no such cell is in the capability table.")
     cells = []
-    with threadpool_limits(threads):
+    with _Processes(threads or system.usual_threads()) as processes:
         for done, (row, dtype) in enumerate(rows):
             if progress:
                 progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
-            cells.append(_judge(row, dtype, quick))
+            cell = _absent(row) if dtype is None else processes.judge(row, dtype, quick, seconds)
+            cells.append(cell)
+            if finished:
+                finished(cell)
     if progress:
         progress(len(rows), len(rows), "")
     return cells
@@ -122,35 +155,80 @@ def reproduce(
     raise InvalidInput(f"example must be one of those of {operation} by {route}; got {example!r}.")
 
 
-def _loaded(backend: str) -> Operations | str:
-    """The operations, or why they cannot be loaded although the backend said it was there."""
-    try:
-        return operations_of(backend)
-    except BackendUnavailable as problem:
-        return problem.reason
+class _Processes:
+    """One worker at a time, of the backend that is being judged."""
+
+    def __init__(self, threads: int) -> None:
+        self._worker = Worker(threads)
+        self._backend = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._worker.close()
+
+    def judge(
+        self, row: capabilities.CapabilityRow, dtype: str, quick: bool, seconds: float | None
+    ) -> Cell:
+        """What the worker says of a cell, or what became of the worker."""
+        if row.backend != self._backend:
+            self._worker.close()
+            self._backend = row.backend
+        usual = EMULATED_CELL_SECONDS if Backend(row.backend).is_emulated else CELL_SECONDS
+        cell = (row.backend, row.operation, row.route, row.order, dtype)
+        began = time.monotonic()
+        answered = self._worker.ask(
+            judge, *cell, quick=quick, timeout=seconds or usual, words="this cell"
+        )
+        if answered.state is State.OK:
+            judged: Cell = answered.value
+            return judged
+        lost = replace(_absent(row), dtype=dtype, seconds=time.monotonic() - began)
+        return replace(lost, state=_lost(answered.state), reason=answered.reason)
 
 
-def _judge(row: capabilities.CapabilityRow, dtype: str | None, quick: bool) -> Cell:
-    ops = _loaded(row.backend)
-    if dtype is None:
-        verdict = CellResult(row.state, None, "", row.reason)
-    elif isinstance(ops, str):
-        verdict = CellResult(State.ERROR, None, "", ops)
-    else:
-        target = Target(ops, row.operation, row.route, row.order, dtype)
-        verdict = check_cell(target, quick=quick)
+def _lost(state: State) -> str:
+    """A backend that was there when it was probed and cannot be loaded is in error."""
+    return str(State.ERROR if state is State.UNAVAILABLE else state)
+
+
+def judge(backend: str, operation: str, route: str, order: int, dtype: str, *, quick: bool) -> Cell:
+    """One cell, in this process. The worker runs it; only what can be pickled goes back."""
+    ops = operations_of(backend)
+    target = Target(ops, operation, route, order, dtype)
+    began = time.perf_counter()
+    verdict = check_cell(target, quick=quick)
     worst = verdict.worst
     return Cell(
-        operation=row.operation,
-        route=row.route,
-        order=row.order,
-        backend=row.backend,
+        operation=operation,
+        route=route,
+        order=order,
+        backend=backend,
         dtype=dtype,
         state=str(verdict.state),
         worst_error=worst.error if worst else None,
         tolerance=worst.tolerance if worst else None,
         worst_case=verdict.where or None,
         reason=verdict.reason or None,
+        seconds=time.perf_counter() - began,
+        first_call_s=verdict.first_call_s,
+    )
+
+
+def _absent(row: capabilities.CapabilityRow) -> Cell:
+    """A route that was not run."""
+    return Cell(
+        operation=row.operation,
+        route=row.route,
+        order=row.order,
+        backend=row.backend,
+        dtype=None,
+        state=str(row.state),
+        worst_error=None,
+        tolerance=None,
+        worst_case=None,
+        reason=row.reason or None,
     )
 
 
