@@ -163,8 +163,7 @@ def _add(cls: type, method: Callable[..., Any]) -> None:
 def _timed(name: str, params: tuple[Any, Any]) -> Callable[..., None]:
     def timed(self: Suite, candidate: str, size: Any) -> None:
         try:
-            self.job.run()
-            self.job.device.synchronize()
+            device.wait_for(self.job.run(), self.job.device)
         except Exception as problem:
             _note_failure(self, name, candidate, size, problem)
             raise

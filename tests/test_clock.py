@@ -70,6 +70,27 @@ def test_a_call_that_only_starts_work_is_charged_for_the_work() -> None:
     assert reading.device == pytest.approx(0.005, abs=2 * LAUNCH)
 
 
+def test_a_library_that_can_only_wait_for_a_result_is_charged_for_the_work() -> None:
+    class Lazy(FakeGpu):
+        def synchronize(self) -> None:
+            """It has no barrier."""
+
+        def wait(self, result: object) -> None:
+            assert result == "result"
+            super().synchronize()
+
+        def event(self) -> None:  # type: ignore[override]
+            return None
+
+    lazy = Lazy()
+
+    def call() -> str:
+        lazy.launch(0.424)
+        return "result"
+
+    assert Clock(lazy, now=lazy.now).read(call).wall == pytest.approx(0.424 + LAUNCH)
+
+
 def test_work_left_by_others_is_not_charged() -> None:
     gpu = FakeGpu()
     gpu.launch(3.0)

@@ -48,7 +48,7 @@ class Gpu:
     def now(self) -> float:
         return self.time
 
-    def wait(self) -> None:
+    def finish(self) -> None:
         self.waits += 1
         self.time += self.cost + self.left
         self.left = 0.0
@@ -66,22 +66,22 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(streams, "_now", made.now)
     monkeypatch.setattr(streams, "_sleep", lambda seconds: made.__setattr__("time", made.time + 1))
     monkeypatch.setattr(streams, "_cpu", lambda: 0.0)
-    monkeypatch.setattr(streams, "_waiting", lambda index: made.wait)
+    monkeypatch.setattr(streams, "_waiting", lambda index: made.finish)
     monkeypatch.setattr(streams, "Clock", partial(Clock, now=made.now))
     return made
 
 
 def test_waiting_for_an_idle_gpu_costs_nothing(gpu: Gpu) -> None:
-    assert streams.busy_seconds(gpu.wait) == pytest.approx(0.0)
+    assert streams.busy_seconds(gpu.finish) == pytest.approx(0.0)
     gpu.left = 0.25
-    assert streams.busy_seconds(gpu.wait) == pytest.approx(0.25)
+    assert streams.busy_seconds(gpu.finish) == pytest.approx(0.25)
     assert streams.busy_seconds(None) == 0.0
 
 
 def test_a_gpu_that_goes_on_is_at_work(gpu: Gpu) -> None:
-    assert streams.leaked_seconds(gpu.wait) == 0.0
+    assert streams.leaked_seconds(gpu.finish) == 0.0
     gpu.left = 0.5
-    assert streams.leaked_seconds(gpu.wait) >= streams.MOST_LEAKED, "a look takes a second here"
+    assert streams.leaked_seconds(gpu.finish) >= streams.MOST_LEAKED, "a look takes a second here"
 
 
 def _stream(gpu: Gpu, leaves: Callable[[], float]) -> Stream:

@@ -43,6 +43,35 @@ def call():
     assert _measured(code) == pytest.approx(16, abs=0.5)
 
 
+def test_memory_of_a_result_that_comes_later_is_waited_for() -> None:
+    code = """
+from demopool.contract.device import Host
+from demopool.measurement import memory
+
+class Later(Host):
+    def wait(self, result):
+        result.append(np.ones(8 * 2**20, dtype=np.uint8))
+
+call = list
+measured = memory.peak_host_bytes
+peak_host_bytes = lambda call: measured(call, Later())
+"""
+    assert _measured(code) == pytest.approx(8, abs=0.5)
+
+
+def test_a_peak_below_the_size_of_the_result_is_not_believed() -> None:
+    program = """
+import numpy as np
+from demopool.measurement.memory import peak_host_bytes
+kept = np.ones(8 * 2**20, dtype=np.uint8)
+print(peak_host_bytes(lambda: kept))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "None"
+
+
 def test_machine_is_plain_values() -> None:
     machine = fingerprint.machine()
     assert machine["processor"]

@@ -6,6 +6,7 @@ and moved back, so every mistake can be made on every backend.
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -250,6 +251,24 @@ class CannotTakeAnEmptyBatch(Wrong):
         if 0 in X.shape:
             raise IndexError("no first image")
         return self.right.pool_sketch(X, *args, **options)
+
+
+class WaitsForNothing(Wrong):
+    """The work goes on after ``wait``, and who reads the result pays for it."""
+
+    operation, route, kind = "pool", "direct", "waiting"
+    _unfinished: Any = None
+
+    def pool(self, *args: Any, **options: Any) -> Any:
+        result = self.right.pool(*args, **options)
+        self._unfinished = result if result.shape[-1] > 100 else None
+        return result
+
+    def to_numpy(self, array: Any) -> Any:
+        if array is self._unfinished:
+            self._unfinished = None
+            time.sleep(0.2)
+        return self.right.to_numpy(array)
 
 
 WRONG: tuple[type[Wrong], ...] = tuple(Wrong.__subclasses__())

@@ -20,7 +20,7 @@ from ..common.arrays import overwritten
 from ..pooling.operations import Operations
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import Backend, Dtype, State
-from . import features, repeated
+from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
 from .laws import LAWS, ORDER_LAWS, Distance
@@ -102,7 +102,7 @@ def call(
     given = {name: _move(ops, array, target.dtype, name) for name, array in arrays.items()}
     before = {name: _bytes(ops, array) for name, array in given.items()}
     result = _run(target, given, options)
-    ops.synchronize()
+    ops.wait(result)
     facts = ops.implementation.inspect(result)
     if facts is None:
         raise Violation(
@@ -162,12 +162,30 @@ def _attempts(target: Target, quick: bool) -> Iterator[tuple[str, Callable[[], O
             yield f"law: {name}, on {features_name}", partial(_obey, target, name, features_name)
     calls = repeated.EMULATED_CALLS if emulated else repeated.CALLS
     yield repeated.WHERE, partial(ask_repeatedly, target, calls)
+    if not emulated:
+        yield waiting.WHERE, partial(_wait, target)
 
 
 def _obey(target: Target, name: str, features_name: str) -> None:
     claim = try_law(target, name, features.make(features_name, target.dtype)[0])
     if not claim.error <= claim.allowed:
         raise Violation("law", f"{name} is off by {claim.error:.2e}, allowed {claim.allowed:.2e}")
+
+
+def _wait(target: Target) -> None:
+    """What was waited for is there: reading it must not be the larger part of the work."""
+    ops = target.ops
+    large = waiting.question(target.operation, target.route, target.order, target.dtype)
+    given = {name: _move(ops, a, target.dtype, name) for name, a in large.arrays.items()}
+
+    def call() -> Any:
+        result = _run(target, dict(given), large.options)
+        ops.wait(result)
+        return result
+
+    late = waiting.late_seconds(call, ops.to_numpy)
+    if late:
+        raise Violation("waiting", f"{late} of a result after wait(result) had returned")
 
 
 def _raised(problem: BaseException) -> str:
@@ -190,7 +208,7 @@ def ask_repeatedly(target: Target, calls: int) -> None:
             fresh = _move(ops, None if array is None else array.copy(), target.dtype, name)
             given[name] = overwritten(given[name], fresh) if name in given else fresh
         result = _run(target, dict(given), question.options)
-        ops.synchronize()
+        ops.wait(result)
         values = np.array(ops.to_numpy(result))
         if held is not None and not np.array_equal(ops.to_numpy(held[0]), held[1], equal_nan=True):
             raise Violation("overwritten", f"call {number} changed the result of the one before")

@@ -110,7 +110,15 @@ class Implementation(ABC):
         return hashes
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a backend says so
-        """Wait until the device has finished."""
+        """Wait until the device has finished everything that was started."""
+
+    def wait(self, result: Any) -> None:
+        """Wait until this result is there: the clock calls it before it stops.
+
+        For libraries that return before the work is done and can wait for an array, not for all
+        work (JAX). ``result`` is what a kernel returned, or a NumPy array, which is there.
+        """
+        self.synchronize()
 
     # What the clock and the memory meter ask. A backend on the host has nothing to add; one on a
     # device of its own overrides the first four (measurement/device.py says what each must do).

@@ -1,9 +1,9 @@
 """The clock: how long a call takes, on any device.
 
-Every reading starts and ends with an idle device, so a call that only starts work is charged for
-the work. Where the device has events in its own queue (CUDA events), the time between two of them
-is read as well. It excludes the time that the host needs to start the call; the difference of the
-two times is that overhead.
+Every reading starts with an idle device and ends when the result is there, so a call that only
+starts work is charged for the work. Where the device has events in its own queue (CUDA events), the
+time between two of them is read as well. It excludes the time that the host needs to start the
+call; the difference of the two times is that overhead.
 
 The first call is timed separately: it compiles, allocates and loads. Warm-up calls follow and are
 not reported. Caches stay as the previous call left them (hot), unless ``cold`` flushes them before
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from ..contract.device import MeasuredDevice
+from ..contract.device import MeasuredDevice, wait_for
 from ..machine.gpu import Watch
 
 Call = Callable[[], Any]
@@ -60,7 +60,7 @@ class Clock:
         self._now, self._touch = now, touch
 
     def read(self, call: Call) -> Reading:
-        """Time one call, from an idle device to an idle device."""
+        """Time one call, from an idle device until its result is there."""
         return self.call(call)[0]
 
     def call(self, call: Call) -> tuple[Reading, Any]:
@@ -73,7 +73,7 @@ class Clock:
         start = device.event()
         result = call()
         end = device.event()
-        device.synchronize()
+        wait_for(result, device)
         self._touch(result)
         wall = now() - before
         return Reading(wall, None if start is None else device.elapsed(start, end)), result

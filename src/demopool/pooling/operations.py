@@ -204,6 +204,10 @@ class Operations:
         """Wait until the device has finished."""
         self.implementation.synchronize()
 
+    def wait(self, result: Any) -> None:
+        """Wait until this result is there."""
+        self.implementation.wait(result)
+
     def prepare(self, hashes: Hashes) -> Prepared:
         """Hashes moved to the device once, for many calls; operations take them either way."""
         if not isinstance(hashes, Hashes):

@@ -104,7 +104,10 @@ def _with_transfer(trial: Trial) -> MeasuredValue:
 
 def _peak_host(trial: Trial) -> MeasuredValue:
     trial.warm_up()
-    return MeasuredValue(memory.peak_host_bytes(trial.job.run), "this system does not report it")
+    peak = memory.peak_host_bytes(trial.job.run, trial.job.device)
+    return MeasuredValue(
+        peak, "this system does not report it, or less than the result itself was seen"
+    )
 
 
 def _peak_device(trial: Trial) -> MeasuredValue:

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.arrays import overwritten
-from ..contract.device import Host
+from ..contract.device import Host, wait_for
 from ..machine import cuda_driver
 from ..measurement.clock import Clock
 from ..problem.cases import Case
@@ -273,14 +273,13 @@ class Stream:
         """Whether a later call changes an earlier result; these calls are not timed."""
         self.next()
         earlier = call()
-        self.job.device.synchronize()
+        wait_for(earlier, self.job.device)
         before = self._values(earlier)[0]
         if isinstance(before, str):
             return before
         known = [sums(row, self._signs) for row in before]
         self.next()
-        call()
-        self.job.device.synchronize()
+        wait_for(call(), self.job.device)
         after = self._values(earlier)[0]
         if isinstance(after, str) or [sums(row, self._signs) for row in after] != known:
             return "a later call overwrote the result of an earlier one"
