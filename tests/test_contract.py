@@ -245,6 +245,7 @@ SPECIFICATION = Specification(
     capabilities=(Capability("pool", "direct", (2,), ("float64",)),),
     load=lambda device: Plain(),
     recognise=lambda array: None,
+    contract=1,
 )
 NOT_ONE = "a string"
 
@@ -265,9 +266,9 @@ def there(device):
     return Probe(State.OK)
 
 
-BROKEN = Specification("broken", ("cpu",), there, POOL, fail, fail)
-ODD = Specification("odd", ("cpu",), there, TYPO, fail, fail)
-WRONG = Specification("wrong", ("cpu",), there, POOL, lambda device: Wrong(), lambda array: None)
+BROKEN = Specification("broken", ("cpu",), there, POOL, fail, fail, 1)
+ODD = Specification("odd", ("cpu",), there, TYPO, fail, fail, 1)
+WRONG = Specification("wrong", ("cpu",), there, POOL, lambda device: Wrong(), lambda array: None, 1)
 """
 
 
@@ -306,6 +307,73 @@ def test_a_plugin_is_listed_checked_and_used_like_ours(plugins: Path) -> None:
         assert dp.backend("plain:cpu").pool(np.ones((3, 2))).tolist() == [[3.0] * 2] * 2
     """
     _python(code, PYTHONPATH=str(plugins), PATH="/usr/bin")
+
+
+FAULTY = """
+from dataclasses import replace
+from plain_backend import POOL, Plain, SPECIFICATION
+from demopool.contract import ArrayFacts, Capability, Specification
+
+
+class Elsewhere(Plain):
+    def inspect(self, array):
+        return ArrayFacts(array.shape, array.dtype.name, "tpu:0")
+
+
+LISTED = (*POOL, Capability("weights", "dense", (2,), ("float64",)))
+DTYPE = replace(
+    SPECIFICATION, library="dtype", capabilities=(Capability("pool", "direct", (2,), ("double",)),)
+)
+PROBE = replace(SPECIFICATION, library="probe", probe=lambda device: True)
+KERNEL = replace(SPECIFICATION, library="kernel", capabilities=LISTED)
+LOADED = replace(SPECIFICATION, library="loaded", load=lambda device: Plain)
+PLACE = replace(SPECIFICATION, library="place", load=lambda device: Elsewhere())
+OLD = replace(SPECIFICATION, library="old", contract=0)
+FIELDS = ("library", "devices", "probe", "capabilities", "load", "recognise")
+KNOWN = {name: getattr(SPECIFICATION, name) for name in FIELDS}
+
+
+def __getattr__(name):
+    if name == "NONE":  # made when the entry point is loaded, and fails there
+        return Specification(**KNOWN)
+    raise AttributeError(name)
+"""
+
+
+def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
+    (plugins / "faulty.py").write_text(FAULTY)
+    names = ("dtype", "probe", "kernel", "loaded", "place", "old", "none")
+    lines = (f"{name} = faulty:{name.upper()}" for name in names)
+    entry = plugins / "plain_backend-1.0.dist-info" / "entry_points.txt"
+    entry.write_text("\n".join(["[demopool.backends]", *lines]))
+    code = """
+        import demopool as dp
+        from demopool.errors import BackendUnavailable
+
+        listed = {row["backend"]: row["reason"] for row in dp.backends()}
+        print(listed["dtype:unknown"], listed["probe:cpu"], listed["old:unknown"], sep="\\n")
+        print(listed["none:unknown"])
+        for backend in ("kernel:cpu", "loaded:cpu"):
+            try:
+                dp.backend(backend)
+            except BackendUnavailable as problem:
+                print(problem.reason)
+        (cell,) = (c for c in dp.check("place:cpu", quick=True) if c.dtype)
+        print(cell.state, cell.reason)
+    """
+    said = _python(code, PYTHONPATH=str(plugins), PATH="/usr/bin").splitlines()
+    expected = (
+        "dtype must be one of float16, .*; got 'double'",
+        "its probe raised TypeError: a bool instead of a demopool.contract.Probe",
+        "it was written for contract 0, this is 1",
+        "missing 1 required positional argument: 'contract'",
+        "it lists weights by dense but has no kernel for it",
+        "load returned a .*, not a demopool.contract.Implementation",
+        "wrong device: inspect says tpu:0, but this is place:cpu",
+    )
+    assert len(said) == len(expected), said
+    for line, pattern in zip(said, expected, strict=True):
+        assert re.search(pattern, line), line
 
 
 def test_a_wrong_plugin_is_reported_in_strict_json_and_as_a_table(plugins: Path) -> None:

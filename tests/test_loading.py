@@ -169,8 +169,8 @@ def leave(*arguments):
 
 
 POOL = (Capability("pool", "direct", (2,), ("float64",)),)
-PROBE = Specification("probe", ("cpu",), leave, POOL, leave, leave)
-LOAD = Specification("load", ("cpu",), lambda device: Probe(State.OK), POOL, leave, leave)
+PROBE = Specification("probe", ("cpu",), leave, POOL, leave, leave, 1)
+LOAD = Specification("load", ("cpu",), lambda device: Probe(State.OK), POOL, leave, leave, 1)
 """
 
 

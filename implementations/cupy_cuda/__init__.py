@@ -11,6 +11,7 @@ from importlib.metadata import distributions
 from typing import Any
 
 from demopool.contract import (
+    CONTRACT_VERSION,
     Capability,
     Implementation,
     Probe,
@@ -92,4 +93,5 @@ SPECIFICATION = Specification(
     capabilities=tuple(_capability(route) for route in routes_for("cupy")),
     load=_load,
     recognise=_recognise,
+    contract=CONTRACT_VERSION,
 )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from demopool.contract import Capability, Implementation, Probe, Specification, probing, routes_for
+from demopool.contract import (
+    CONTRACT_VERSION,
+    Capability,
+    Implementation,
+    Probe,
+    Specification,
+    probing,
+    routes_for,
+)
 
 _FLOATS = ("float32", "float64")
 
@@ -45,4 +53,5 @@ SPECIFICATION = Specification(
     capabilities=_CAPABILITIES,
     load=_load,
     recognise=_recognise,
+    contract=CONTRACT_VERSION,
 )

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from demopool.contract import (
+    CONTRACT_VERSION,
     Capability,
     Implementation,
     Probe,
@@ -78,4 +79,5 @@ SPECIFICATION = Specification(
     capabilities=tuple(_capability(route) for route in routes_for("numba")),
     load=_load,
     recognise=_recognise,
+    contract=CONTRACT_VERSION,
 )

@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from demopool.contract import Capability, Implementation, Probe, Specification, probing, routes_for
+from demopool.contract import (
+    CONTRACT_VERSION,
+    Capability,
+    Implementation,
+    Probe,
+    Specification,
+    probing,
+    routes_for,
+)
 
 _FLOATS = ("float32", "float64")
 
@@ -48,4 +56,5 @@ SPECIFICATION = Specification(
     capabilities=_CAPABILITIES,
     load=_load,
     recognise=_recognise,
+    contract=CONTRACT_VERSION,
 )

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from demopool.contract import (
+    CONTRACT_VERSION,
     DTYPES,
     Capability,
     Implementation,
@@ -64,4 +65,5 @@ SPECIFICATION = Specification(
     capabilities=_CAPABILITIES,
     load=_load,
     recognise=_recognise,
+    contract=CONTRACT_VERSION,
 )

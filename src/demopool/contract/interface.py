@@ -154,6 +154,7 @@ class Specification:
     probe(device)      must import nothing heavy and create no device context
     recognise(array)   the device of an array of this library, or None if it is not one
     load(device)       the implementation; only called when the probe said ``ok``
+    contract           the CONTRACT_VERSION it was written for, as a number: 1
     """
 
     library: str
@@ -162,4 +163,4 @@ class Specification:
     capabilities: tuple[Capability, ...]
     load: Callable[[str], Implementation]
     recognise: Callable[[Any], str | None]
-    contract: int = CONTRACT_VERSION
+    contract: int

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..problem.routes import ROUTES
-from ..problem.vocabulary import BACKENDS, PACKAGES, Backend, State
+from ..problem.vocabulary import BACKENDS, DTYPES, PACKAGES, Backend, State
 from .interface import CONTRACT_VERSION, Capability, Implementation, Probe, Specification
 
 GROUP = "demopool.backends"
@@ -62,7 +62,10 @@ def probe(backend: str) -> Probe:
         return Probe(listed.state, reason=listed.reason)
     try:
         with _printing_to_stderr:
-            return listed.specification.probe(Backend(backend).device)
+            found = listed.specification.probe(Backend(backend).device)
+        if not isinstance(found, Probe):
+            raise TypeError(f"a {type(found).__name__} instead of a demopool.contract.Probe")
+        return found
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # a plug-in's sys.exit too
@@ -112,13 +115,26 @@ def implementation(backend: str) -> Implementation:
     try:
         with _printing_to_stderr:
             made = listed.specification.load(Backend(backend).device)
+        lacking = _lacking(made, listed.capabilities)
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
         raise BackendUnavailable(backend, f"loading it raised {_described(problem)}") from problem
     finally:
         under_way.discard(backend)
+    if lacking:
+        raise BackendUnavailable(backend, lacking)
     return _loaded.setdefault(backend, made)
+
+
+def _lacking(made: Any, capabilities: tuple[Capability, ...]) -> str:
+    """What a loaded backend does not have although its specification lists it, or nothing."""
+    if not isinstance(made, Implementation):
+        return f"load returned a {type(made).__name__}, not a demopool.contract.Implementation"
+    for row in capabilities:
+        if not row.reason and (row.operation, row.route) not in made.kernels:
+            return f"it lists {row.operation} by {row.route} but has no kernel for it"
+    return ""
 
 
 def owner(array: Any) -> str | None:
@@ -202,6 +218,8 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
         for row in loaded.capabilities:
             if (row.operation, row.route) not in known:
                 raise TypeError(f"there is no route {row.route} of an operation {row.operation}")
+            for dtype in set(row.dtypes) - set(DTYPES):
+                raise TypeError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
         return {f"{loaded.library}:{device}": Entry(loaded) for device in loaded.devices}
     except KeyboardInterrupt:
         raise
