@@ -29,6 +29,20 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_importing_is_light() -> None:
+    """No heavy library, under 0.3 s beyond NumPy (the lowest of three: machines are noisy)."""
+    code = """
+        import time, numpy, sys
+        start = time.perf_counter()
+        import demopool
+        demopool.backends()
+        print(time.perf_counter() - start)
+        heavy = {"torch", "numba", "cupy", "pandas", "matplotlib", "scipy.linalg"}
+        assert not heavy & set(sys.modules), heavy & set(sys.modules)
+    """
+    assert min(float(python(code).stdout) for _ in range(3)) < 0.3
+
+
 SLOW_LOAD = """
     import signal, sys, threading, time
     import numpy as np, demopool as dp

@@ -9,6 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from ..common.files import write_text
+from ..contract import registry
 from ..contract.listing import backends as list_backends
 from ..contract.support_matrix import insert_matrix, markdown_matrix
 from ..errors import InvalidInput
@@ -19,12 +20,14 @@ SCHEMA = 1
 
 @click.command()
 @json_option
-@click.option("--matrix", is_flag=True, help="Show the support matrix instead, as Markdown.")
+@click.option(
+    "--matrix", is_flag=True, help="Show the support matrix instead, as Markdown, with plug-ins."
+)
 @click.option(
     "--write",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Insert the support matrix into this file, between its two marker lines.",
+    help="Insert that of demopool's own backends into this file, between its two marker lines.",
 )
 def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
     """List all backends: usable here or why not, and how to install what is missing.
@@ -36,7 +39,7 @@ def backends(as_json: bool, matrix: bool, file: Path | None) -> None:
             raise InvalidInput("--write goes with --matrix.")
         write_text(file, insert_matrix(_read(file), markdown_matrix()))
     elif matrix:
-        emit(markdown_matrix())
+        emit(markdown_matrix(registry.names()))
     elif as_json:
         emit(envelope(SCHEMA, {"backends": list_backends()}))
     else:

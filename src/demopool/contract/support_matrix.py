@@ -11,17 +11,17 @@ BEGIN = "<!-- support matrix: made by `make matrix`, do not edit -->"
 END = "<!-- end of the support matrix -->"
 
 
-def markdown_matrix() -> str:
-    """Every operation, route and order against our backends; holes have a number and a reason."""
+def markdown_matrix(backends: tuple[str, ...] = BACKENDS) -> str:
+    """Every operation, route and order against backends; holes have a number and a reason."""
     reasons: list[str] = []
     lines = [
-        "| operation | route | order | domain | " + " | ".join(BACKENDS) + " |",
-        "|---|---|---|---|" + "---|" * len(BACKENDS),
+        "| operation | route | order | domain | " + " | ".join(backends) + " |",
+        "|---|---|---|---|" + "---|" * len(backends),
     ]
-    rows = {(r.operation, r.route, r.order, r.backend): r for r in capabilities.table(BACKENDS)}
+    rows = {(r.operation, r.route, r.order, r.backend): r for r in capabilities.table(backends)}
     for operation, route, order in dict.fromkeys(key[:3] for key in rows):
-        cells = [_cell(rows[operation, route, order, backend], reasons) for backend in BACKENDS]
-        domain = rows[operation, route, order, BACKENDS[0]].domain or "everywhere"
+        cells = [_cell(rows[operation, route, order, backend], reasons) for backend in backends]
+        domain = rows[operation, route, order, backends[0]].domain or "everywhere"
         name = f"`{operation}` | `{route}` | {order} | {domain}"
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", *(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))]

@@ -9,14 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..contract import registry
+from ..problem.vocabulary import BACKENDS
 
 _SUFFIXES = (".py", ".cu", ".json")
 
 
 @cache
 def code_key(backend: str) -> str:
-    """A digest of our own code that a backend's results depend on: its package and shared code.
+    """A digest of the code that a backend's results depend on: its package and shared code.
 
+    Of a plug-in also the versions that its probe reports: the fingerprint knows those of ours.
     Empty for a backend that is not registered, or not any more.
     """
     if backend not in registry.names():
@@ -28,19 +30,23 @@ def code_key(backend: str) -> str:
     files = [own / "trials" / name for name in ("jobs.py", "streams.py", "answers.py")]
     files += [own / "choosing" / "referee.py"]
     files += [own / "pooling" / name for name in ("operations.py", "description.py")]
-    for folder in (*_folders(specification.load.__module__), *_shared()):
-        files += [file for file in folder.rglob("*") if file.suffix in _SUFFIXES]
+    for place in (*_places(specification.load.__module__), *_shared()):
+        inside = place.rglob("*") if place.is_dir() else [place]
+        files += [file for file in inside if file.suffix in _SUFFIXES]
     digest = hashlib.sha256()
+    if backend not in BACKENDS:
+        digest.update(repr(sorted(registry.probe(backend).versions.items())).encode())
     for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _folders(module: str) -> list[Path]:
-    """The folders of the package that contains a module."""
-    package = importlib.import_module(module).__package__
-    paths = importlib.import_module(package).__path__ if package else []
-    return [Path(path) for path in paths]
+def _places(module: str) -> list[Path]:
+    """The folders of the package that contains a module; the file of a module without one."""
+    loaded = importlib.import_module(module)
+    if loaded.__package__:
+        return [Path(path) for path in importlib.import_module(loaded.__package__).__path__]
+    return [Path(loaded.__file__)] if loaded.__file__ else []
 
 
 def _shared() -> list[Path]:
