@@ -3,7 +3,8 @@
 The environment type ``borrowed`` is a virtual environment that uses the packages of the Python that
 runs asv. Creating it takes a second and no network, where an environment with its own torch takes
 minutes and gigabytes. Only demopool is installed into it, so every commit runs with the same
-libraries, which are recorded with the results (notes.py).
+libraries, which are recorded with the results (notes.py). It is pure Python, so its wheel is
+unpacked, which takes no time; pip would take seconds to remove one commit and install the next.
 
 The plugin also gives the machine its name, the same for plain ``asv run`` and ``make bench``, and
 passes on the folder of the results and asv's process, which benchmarks cannot know otherwise.
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
+from typing import Any
 
 from asv.config import Config
 from asv.console import log
@@ -37,9 +41,8 @@ class Borrowed(Virtualenv):
     tool_name = "borrowed"
 
     def _setup(self) -> None:
-        home = Path(self._path)
+        home, own = Path(self._path), self._own
         subprocess.run([self._executable, "-m", "venv", "--without-pip", home], check=True)
-        own = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
         lent = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
         # Files are read in order of name: first the paths, then the libraries' start-up code.
         (own / "00-borrowed.pth").write_text("".join(f"{folder}\n" for folder in lent))
@@ -51,6 +54,20 @@ class Borrowed(Virtualenv):
         pip = home / "bin" / "pip"
         pip.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n')
         pip.chmod(0o755)
+
+    @property
+    def _own(self) -> Path:
+        return Path(sysconfig.get_path("purelib", "venv", {"base": str(self._path)}))
+
+    def _install_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:
+        (wheel,) = Path(self._global_env_vars["ASV_BUILD_CACHE_DIR"]).glob("*.whl")
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(self._own)
+
+    def _uninstall_project(self) -> None:
+        self._set_installed_commit_hash(None)
+        for folder in self._own.glob(f"{self._project}*"):
+            shutil.rmtree(folder)
 
 
 def setup() -> None:

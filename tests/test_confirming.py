@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from demopool import results
 from demopool.results import history
 from demopool.results.history import asv_runs, confirming
+from demopool.results.history.asv_runs import Pair
 
 pytest.importorskip("pandas")
 pytest.importorskip("asv")
@@ -20,7 +21,6 @@ import made_history
 from made_history import (
     NUMPY,
     STEP,
-    Made,
     Run,
     gate,
     made,
@@ -58,6 +58,9 @@ def test_rounds_decide() -> None:
     assert verdict(1.3, 0.9, 1.1, 0.8, 1.4, 1.0) == "undecided"
     # It is there, but too small to count.
     assert verdict(*[1.05, 1.051, 1.049, 1.05, 1.052, 1.048] * 2) == "refuted"
+    # However clear, too few: rounds may have failed.
+    assert verdict(1.41, 1.42, 1.43, 1.40, 1.44) == "undecided"
+    assert verdict(1.01, 0.99, 1.00, 1.02, 0.98) == "undecided"
     assert confirming.judge(PAIR, [(1.0, 2.0)], 1.10) is None
     assert confirming.judge(PAIR, [(0.0, 2.0)] * 6, 1.10) is None
 
@@ -101,27 +104,33 @@ def test_the_rounds_are_believed_alone(
     rounds: int,
     code: int,
 ) -> None:
-    """asv is replaced by one that writes these values into the folder it is given."""
+    """asv is replaced by one that answers with these values."""
     project = measured(folder, STEP, [0.02] * 12)
     asked: list[str] = []
 
-    def asv(arguments: Sequence[str], where: Path) -> None:
-        if arguments[0] == "run":
-            config = (where / arguments[2]).read_text()
-            commit = arguments[-1].removesuffix("^!")
+    @contextmanager
+    def measuring(where: Path, pair: Pair, cells: Sequence[str]) -> Iterator[asv_runs.Measure]:
+        assert where == folder
+        assert pair.threads == 2
+
+        def measure(commit: str, patterns: Sequence[str]) -> dict[str, float | None]:
+            assert list(patterns) == list(cells)
             number = project.commits.index(commit)
             value = 0.010 if number == 7 else again(len(asked))
             asked.append(commit)
-            own = Made(folder, project.commits, json.loads(config)["results_dir"])
-            own.measure(number, {NUMPY: value})
+            return dict.fromkeys(patterns, value)
 
-    monkeypatch.setattr(asv_runs, "_run", asv)
+        yield measure
+
+    monkeypatch.setattr(asv_runs, "measuring", measuring)
     found = payload(run, project, "--confirm")["regressions"]
     assert [row["state"] for row in found] == [state]
     again_found = found[0]["confirmation"]
     assert again_found["rounds"] == rounds
     assert again_found["commits"] == [project.commits[7], project.commits[11]]
     assert len(asked) == 2 * rounds
+    (kept,) = (folder / asv_runs.FOLDER).glob("*.jsonl")
+    assert len(kept.read_text().splitlines()) == rounds
     assert gate(run, project, "--confirm")[0] == code
 
 

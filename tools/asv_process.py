@@ -20,8 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from benchmarks.notes import TICKS_VARIABLE
 from benchmarks.profiles import Slice
-
-from . import guard
+from demopool.common import guard
 
 FAILED = 2
 """asv's exit code when a benchmark failed; its results are kept all the same."""

@@ -183,7 +183,7 @@ def history(
         if png is not None:
             screen.print(f"Written: {png}")
     unmeasured = head is not None and not head["measured"] and not allow_unmeasured
-    wrong = any(r.stands for r in found) or any(not loss.by_machine for loss in lost)
+    wrong = any(r.stands for r in found) or any(loss.fails for loss in lost)
     return 1 if fail_on_regression and (wrong or unmeasured) else 0
 
 

@@ -1,43 +1,39 @@
-"""Measure suspects again: asv runs their cells at two commits in turns, into a folder of its own.
+"""Measure suspects again: their cells at two commits in turns, by a process of :mod:`.asv_turns`.
 
-Results lie in ``.asv/confirm`` of the project, a folder for every call of this, so that the history
-stays as it was. asv is run only in the project around the current folder, and only if asked.
+The values of every round are kept in ``.asv/confirm`` of the project, a file for every call of
+this; the history stays as it was. asv is run only in the project around the current folder, and
+only if asked.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import signal
+import json
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from ...common.files import read_text, write_text
 from ...errors import DemopoolError, InvalidInput
-from .. import table
 from ..asv_files import CONFIGURATION
+from .asv_turns import ENVIRONMENTS
 from .confirming import LOOKS, Confirmation, judge, pattern, turns
 from .judging import Regression
-from .points import Series, series
+from .points import Series
 
-FOLDER = Path(".asv", "confirm")
+FOLDER = ENVIRONMENTS
 PATIENCE = 10.0
 """Seconds for asv to end its processes when it is interrupted."""
 
-_FAILED = 2
-"""asv's exit code where a benchmark failed; what it measured is stored all the same."""
-
 Report = Callable[[int, int, str], None]
-"""Called before every run with how many are done, how many there are, and what comes now."""
-Asv = Callable[[Sequence[str], Path], None]
-"""Runs asv with these arguments in this folder."""
-Cell = tuple[str, str | None]
+"""Called before every turn with how many are done, how many there are, and what comes now."""
+Measure = Callable[[str, Sequence[str]], Mapping[str, float | None]]
+"""The values of cells, by their patterns, at a commit; None of what failed."""
 
 
 class Pair(NamedTuple):
@@ -46,6 +42,10 @@ class Pair(NamedTuple):
     machine: str
     threads: int | None
     commits: tuple[str, str]
+
+
+Asv = Callable[[Path, Pair, Sequence[str]], AbstractContextManager[Measure]]
+"""What measures cells of a project at the commits of a pair."""
 
 
 def is_suspect(regression: Regression) -> bool:
@@ -57,15 +57,29 @@ def confirmed(
     found: Sequence[Regression], project: Path, ratio: float, report: Report, asv: Asv | None = None
 ) -> list[Regression]:
     """The same regressions; what was suspected is confirmed, refuted, or as it was if undecided."""
-    pairs: dict[Pair, dict[Cell, Series]] = {}
+    pairs: dict[Pair, dict[str, Series]] = {}
     for regression in filter(is_suspect, found):
-        pairs.setdefault(_pair(regression), {})[_cell(regression.series)] = regression.series
+        one = regression.series
+        pairs.setdefault(_pair(regression), {})[pattern(one)] = one
     if len({pair.machine for pair in pairs}) > 1:
         names = ", ".join(sorted({pair.machine for pair in pairs}))
         raise InvalidInput(f"--confirm measures here: name this machine by --machine ({names}).")
-    answers = _measured(pairs, project, ratio, report, asv or _run) if pairs else {}
+    answers: dict[tuple[Pair, str], Confirmation] = {}
+    file = project / FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.jsonl"
+    done = 0
+    for number, (pair, cells) in enumerate(pairs.items()):
+        left = len(pairs) - number - 1
+
+        def say(turn: int, last: int, what: str, done: int = done, left: int = left) -> None:
+            report(done + turn, done + 2 * (last + left * LOOKS[0]), what)
+
+        say(0, LOOKS[0], f"preparing {' and '.join(commit[:8] for commit in pair.commits)}")
+        with (asv or measuring)(project, pair, list(cells)) as measure:
+            taken, judged = _judged(pair, list(cells), measure, ratio, say, file)
+        done += taken
+        answers.update({(pair, cell): answer for cell, answer in judged.items()})
     return [
-        _with(r, answers.get((_pair(r), _cell(r.series)))) if is_suspect(r) else r for r in found
+        _with(r, answers.get((_pair(r), pattern(r.series)))) if is_suspect(r) else r for r in found
     ]
 
 
@@ -75,10 +89,6 @@ def _pair(regression: Regression) -> Pair:
     return Pair(one.machine or "", one.threads, (regression.last_good, newest))
 
 
-def _cell(one: Series) -> Cell:
-    return one.benchmark, one.parameters
-
-
 def _with(regression: Regression, answer: Confirmation | None) -> Regression:
     if answer is None:
         return regression
@@ -86,106 +96,86 @@ def _with(regression: Regression, answer: Confirmation | None) -> Regression:
     return replace(regression, state=state, confirmation=answer)
 
 
-def _measured(
-    pairs: Mapping[Pair, Mapping[Cell, Series]],
-    project: Path,
-    ratio: float,
-    report: Report,
-    asv: Asv,
-) -> dict[tuple[Pair, Cell], Confirmation]:
-    folder = FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-    pending = {pair: dict(cells) for pair, cells in pairs.items()}
-    rounds: dict[tuple[Pair, Cell], list[tuple[float, float]]] = {}
-    answers: dict[tuple[Pair, Cell], Confirmation] = {}
+def _judged(
+    pair: Pair, cells: Sequence[str], measure: Measure, ratio: float, report: Report, file: Path
+) -> tuple[int, dict[str, Confirmation]]:
+    """How many turns it took, and what they have shown of each cell."""
+    pending = list(cells)
+    rounds: dict[str, list[tuple[float, float]]] = {cell: [] for cell in cells}
+    answers: dict[str, Confirmation] = {}
     done = 0
     for first, last in zip((0, *LOOKS), LOOKS, strict=False):
-        total = done + 2 * len(pending) * (last - first)
-        for number in range(first, last):
-            for index, (pair, cells) in enumerate(pending.items()):
-                own = folder / f"{index}-{number}"
-                with _configuration(project, own, pair.threads) as config:
-                    where = ["--config", config.name, "--machine", pair.machine]
-                    if done == 0:
-                        asv(["machine", "--yes", *where], project)
-                    for commit in turns(pair.commits, number):
-                        what = f"round {number + 1} of {last}: {commit[:8]}, {len(cells)} cells"
-                        report(done, total, what)
-                        chosen = [part for one in cells.values() for part in _bench(one)]
-                        options = [*where, "--attribute", "rounds=1", *chosen]
-                        asv(["run", *options, f"{commit}^!"], project)
-                        done += 1
-                for cell, values in _read(project / own, pair.commits).items():
-                    rounds.setdefault((pair, cell), []).append(values)
-        for pair, cells in list(pending.items()):
-            for cell in list(cells):
-                answer = judge(pair.commits, rounds.get((pair, cell), ()), ratio)
-                if answer is not None:
-                    answers[pair, cell] = answer
-                if answer is not None and answer.verdict != "undecided":
-                    del cells[cell]
-            if not cells:
-                del pending[pair]
-    return answers
+        for number in range(first, last if pending else first):
+            values = {}
+            for commit in turns(pair.commits, number):
+                what = f"round {number + 1} of {last}: {commit[:8]}, {len(pending)} cells"
+                report(done, last, what)
+                values[commit] = measure(commit, pending)
+                done += 1
+            _keep(file, {"round": number, "threads": pair.threads, "values": values})
+            for cell in pending:
+                before, after = (values[commit].get(cell) for commit in pair.commits)
+                if before is not None and after is not None:
+                    rounds[cell].append((before, after))
+        for cell in list(pending):
+            answer = judge(pair.commits, rounds[cell], ratio, least=last)
+            if answer is not None:
+                answers[cell] = answer
+                if answer.verdict != "undecided":
+                    pending.remove(cell)
+    return done, answers
 
 
-def _bench(one: Series) -> tuple[str, str]:
-    return "--bench", pattern(one)
-
-
-def _read(folder: Path, commits: tuple[str, str]) -> dict[Cell, tuple[float, float]]:
-    """Of every cell the values of both commits."""
-    found = {}
-    for one in series(table.read([folder], with_samples=False)) if folder.is_dir() else ():
-        values = {point.commit: point.value for point in one.points}
-        before, after = (values.get(commit) for commit in commits)
-        if before is not None and after is not None:
-            found[_cell(one)] = before, after
-    return found
+def _keep(file: Path, line: object) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(line) + "\n")
 
 
 @contextmanager
-def _configuration(project: Path, results: Path, threads: int | None) -> Iterator[Path]:
-    """asv's configuration with another folder of results, beside the original, while it is used."""
-    text = read_text(project / CONFIGURATION)
-    setting = f'"results_dir": "{results.as_posix()}"'
-    text, changed = re.subn(r'"results_dir"\s*:\s*"[^"]*"', setting, text)
-    if not changed:
-        text = text.replace("{", f"{{ {setting},", 1)
-    if threads is not None:
-        text = re.sub(r'(_NUM_THREADS"\s*:\s*\[")\d+', rf"\g<1>{threads}", text)
-    copy = project / "asv.confirm.conf.json"
-    write_text(copy, text)
-    try:
-        yield copy
-    finally:
-        copy.unlink(missing_ok=True)
+def measuring(project: Path, pair: Pair, patterns: Sequence[str]) -> Iterator[Measure]:
+    """A process that measures; it ends with this one, whatever ends this one."""
+    ours, theirs = socket.socketpair()
+    folder = tempfile.mkdtemp(prefix="demopool-confirm-")
+    with ours, theirs, tempfile.TemporaryFile("w+", errors="replace") as said:
+        python = [sys.executable, "-P", "-m"]
+        process = subprocess.Popen(
+            [
+                *(*python, "demopool.common.guard", folder, str(PATIENCE)),
+                *(*python, "demopool.results.history.asv_turns", str(theirs.fileno())),
+            ],
+            cwd=project,
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            pass_fds=(theirs.fileno(),),
+            # Ctrl-C reaches it by its guard, and only once.
+            start_new_session=True,
+        )
+        theirs.close()
+        assert process.stdin is not None
+        lines = ours.makefile("rw")
 
+        def ask(request: object) -> dict[str, float | None]:
+            try:
+                lines.write(json.dumps(request) + "\n")
+                lines.flush()
+                answer = lines.readline()
+            except OSError:
+                answer = ""
+            if not answer:
+                said.seek(0)
+                raise DemopoolError(f"asv failed:\n{said.read()[-3000:].strip()}")
+            found: dict[str, float | None] = json.loads(answer)
+            return found
 
-def _run(arguments: Sequence[str], project: Path) -> None:
-    """In a session of its own, to be ended whole if we are interrupted."""
-    asv = subprocess.Popen(
-        [sys.executable, "-m", "asv", *arguments],
-        cwd=project,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = asv.communicate()
-    finally:
-        if asv.poll() is None:
-            _stop(asv)
-    if asv.returncode not in (0, _FAILED):
-        raise DemopoolError(f"asv {arguments[0]} failed:\n{output[-3000:].strip()}")
+        def measure(commit: str, cells: Sequence[str]) -> Mapping[str, float | None]:
+            return ask({"commit": commit, "patterns": list(cells)})
 
-
-def _stop(asv: subprocess.Popen[str]) -> None:
-    """As Ctrl-C would: asv then ends its fork server and what that has started."""
-    asv.send_signal(signal.SIGINT)
-    try:
-        asv.wait(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        os.killpg(asv.pid, signal.SIGKILL)
-        asv.wait()
+        try:
+            facts = {"commits": pair.commits, "patterns": list(patterns)}
+            ask({"file": CONFIGURATION, "threads": pair.threads, **facts})
+            yield measure
+        finally:
+            process.stdin.close()
+            process.wait()

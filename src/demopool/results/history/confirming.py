@@ -52,9 +52,15 @@ class Confirmation:
 
 
 def judge(
-    commits: tuple[str, str], rounds: Sequence[tuple[float, float]], ratio: float
+    commits: tuple[str, str],
+    rounds: Sequence[tuple[float, float]],
+    ratio: float,
+    least: int = LOOKS[0],
 ) -> Confirmation | None:
-    """``rounds``: the values of both commits; None of fewer than two, or where one is zero."""
+    """``rounds``: the values of both commits; None of fewer than two, or where one is zero.
+
+    Nothing is decided by fewer than ``least``: some may have failed.
+    """
     from scipy.special import stdtrit
 
     if len(rounds) < 2 or min(map(min, rounds)) <= 0:
@@ -69,10 +75,11 @@ def judge(
     middle, reach = fmean(kept), float(stdtrit(freedom, 1.0 - LEVEL)) * error
     low, high, limit = middle - reach, middle + reach, log(ratio)
     verdict = "undecided"
-    if low > 0 and middle >= limit:
-        verdict = "confirmed"
-    elif high < limit:
-        verdict = "refuted"
+    if count >= least:
+        if low > 0 and middle >= limit:
+            verdict = "confirmed"
+        elif high < limit:
+            verdict = "refuted"
     before, after = (median(pair[side] for pair in rounds) for side in (0, 1))
     return Confirmation(commits, count, before, after, exp(middle), exp(low), exp(high), verdict)
 

@@ -108,25 +108,29 @@ def _baseline(group: Sequence[Regression]) -> list[str]:
 
 
 def lost(found: Sequence[Loss]) -> list[str]:
-    """What failed, or has no value any more: one sentence for each commit and reason."""
-    groups: dict[tuple[str, str, bool, str], list[Series]] = {}
+    """What failed, or has no value any more: one sentence for the same commits and reason."""
+    groups: dict[tuple[Any, ...], list[Loss]] = {}
     for loss in found:
         reason = (loss.reason or "no reason is stored").rstrip(".")
         if loss.state == "skipped" and loss.candidate_state:
             reason = f"{loss.candidate_state}: {reason}"
-        key = (loss.commit, loss.state, loss.by_machine, reason)
-        groups.setdefault(key, []).append(loss.series)
+        key = (loss.since, loss.commit, loss.last_good, loss.fixed_by, loss.state, loss.by_machine)
+        groups.setdefault((*key, reason), []).append(loss)
     told = []
-    for (commit, state, by_machine, reason), group in groups.items():
-        names = list(dict.fromkeys(one.name for one in group))
+    for (since, commit, good, fixed, state, by_machine, reason), group in groups.items():
+        names = list(dict.fromkeys(loss.series.name for loss in group))
         few = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         what = "failed" if state == "failed" else "had values and were skipped"
-        about = f"{few}; {subject_of(group[0])} {group[0].measure}{', ...' * (len(group) > 1)}"
+        when = f"at the newest commit {commit[:HASH]}"
+        if fixed or since != commit:
+            when = f"from {since[:HASH]} on"
+        outcome = f", fixed by {fixed[:HASH]}" if fixed else ""
+        last = f"last good {good[:HASH]}" if good else "it never had a value"
+        one = group[0].series
+        about = f"{few}; {subject_of(one)} {one.measure}{', ...' * (len(group) > 1)}"
         told.append(
-            f"{count_of(len(group), 'series', 'series')} {what} at the newest commit "
-            f"{commit[:HASH]} ({about}): {reason}."
-            + " That is the machine's doing and fails nothing."
-            * by_machine
+            f"{count_of(len(group), 'series', 'series')} {what} {when}{outcome}; {last} "
+            f"({about}): {reason}." + " That is the machine's doing and fails nothing." * by_machine
         )
     return told
 

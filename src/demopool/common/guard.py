@@ -1,8 +1,8 @@
-"""Runs a command for ``make bench``, and ends it, whole, when its parent is gone.
+"""Runs a command that measures, and ends it, whole, when its parent is gone.
 
-    python tools/guard.py FOLDER PATIENCE COMMAND ...
+    python -m demopool.common.guard FOLDER PATIENCE COMMAND ...
 
-Even after kill -9 of the parent nothing may run beside the next ``make bench``. The guard's
+Even after kill -9 of the parent nothing may run beside the next measurement. The guard's
 standard input is a pipe that nobody writes to: it ends when the parent does, or wants an end.
 FOLDER holds the temporary files of the command; it is removed at the end. PATIENCE is how many
 seconds an interrupted command may take to end by itself. Files that the guard has open by
