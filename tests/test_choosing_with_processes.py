@@ -27,6 +27,7 @@ def bad(name, pool):
         from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
 
         class Bad(NumpyImplementation):
+            pools_triangles = False
             kernels = {**NumpyImplementation.kernels, ("pool", "direct"): pool}
 
         return Bad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from demopool.implementations.shared import blas
@@ -17,7 +19,7 @@ _GROUP_BYTES = 32 * 2**20
 _GRAIN = 50_000
 
 
-def direct(X: Array, a: Array | None, *, order: int) -> Array:
+def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
     """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1."""
     *batch, n, d = X.shape
     dtype = blas.working_dtype(X)
@@ -28,7 +30,7 @@ def direct(X: Array, a: Array | None, *, order: int) -> Array:
         images = np.ascontiguousarray(every[group], dtype)
         given = None if weights is None else weights[group]
         if order == 2:
-            products.moments(images, given, pooled[group])
+            products.moments(images, given, pooled[group], triangle=triangle)
         else:
             ones = np.ones(images.shape[:2], dtype)
             into, grain = pooled[group], 1 + _GRAIN // (n * d)
@@ -53,26 +55,87 @@ def _weighted_sums(start: int, stop: int, X: Array, a: Array, out: Array) -> Non
                 total[j] += a[b, i] * X[b, i, j]
 
 
-def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
+def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: bool = False) -> Array:
     """Signed square root and l2 norm over the last ``axes`` axes: one pass reads, one writes."""
     dtype = blas.working_dtype(v)
-    source = np.ascontiguousarray(v, dtype)
-    in_place = source is not v or (overwrite and v.flags.writeable)
-    if kind == "none":
-        return source if in_place else source.copy()
-    result = source if in_place else np.empty_like(source)
-    size = int(np.prod(v.shape[v.ndim - axes :]))
-    rows, out = source.reshape(-1, size), result.reshape(-1, size)
-    rooted = kind == "signed-sqrt-l2"
-    if len(rows) >= threads():
-        spread(_normalize_rows, len(rows), rows, rooted, out, grain=1 + _GRAIN // size)
-    else:
-        for row, into in zip(rows, out, strict=True):
-            _normalize_by_parts(row, rooted, into)
+    in_place = overwrite and v.flags.c_contiguous and v.flags.writeable and v.dtype == dtype
+    result = v if in_place else np.array(v, dtype, order="C")
+    if symmetric:
+        _normalize_symmetric(result.reshape(-1, *v.shape[-2:]), kind)
+    elif kind != "none":
+        _normalize_rows(result.reshape(-1, prod(v.shape[v.ndim - axes :])), kind)
     return result
 
 
-def _normalize_by_parts(row: Array, rooted: bool, out: Array) -> None:
+def _normalize_rows(rows: Array, kind: str) -> None:
+    rooted, size = kind == "signed-sqrt-l2", rows.shape[1]
+    if len(rows) >= threads():
+        spread(_normalize_some, len(rows), rows, rooted, grain=1 + _GRAIN // size)
+    else:
+        for row in rows:
+            _normalize_by_parts(row, rooted)
+
+
+def _normalize_symmetric(matrices: Array, kind: str) -> None:
+    """The same of matrices of which only the lower triangle is read."""
+    d, rooted = matrices.shape[-1], kind == "signed-sqrt-l2"
+    sums = np.zeros((len(matrices), d))
+    if kind == "none":
+        pass
+    elif len(matrices) >= threads():
+        spread(_normalize_matrices, len(matrices), matrices, rooted, sums, grain=1 + _GRAIN // d**2)
+    else:
+        for S, found in zip(matrices, sums, strict=True):
+            spread(_sum_rows, d, S, rooted, found, grain=256, triangle=True)
+            length = _known_length(found, rooted)
+            tiles = -(-d // products.TILE)
+            spread(_write_tiles, tiles, S, rooted, length, grain=8, triangle=True)
+    for S, found in zip(matrices, sums, strict=True):
+        if not _known_length(found, rooted):
+            products.mirror(S)
+            if kind != "none":
+                _normalize_rows(S.reshape(1, -1), kind)
+
+
+@kernel
+def _normalize_matrices(start: int, stop: int, S: Array, rooted: bool, sums: Array) -> None:
+    d = S.shape[1]
+    for b in range(start, stop):
+        _sum_rows(0, d, S[b], rooted, sums[b])
+        length = _known_length(sums[b], rooted)
+        _write_tiles(0, (d + products.TILE - 1) // products.TILE, S[b], rooted, length)
+
+
+@kernel
+def _sum_rows(start: int, stop: int, S: Array, rooted: bool, sums: Array) -> None:
+    """What rows start..stop of the triangle, and the same numbers above it, add to the sum."""
+    for i in range(start, stop):
+        left = _sum_of_squares(0, i, S[i], rooted)
+        sums[i] = 2 * left + _sum_of_squares(i, i + 1, S[i], rooted)
+
+
+@kernel
+def _known_length(sums: Array, rooted: bool) -> float:
+    """The length from the sums of all rows, or 0 if it is 0 or out of range."""
+    total = 0.0
+    for i in range(len(sums)):
+        total += sums[i]
+    known = 1e-280 < total < 1e300 or (rooted and 0 < total < 1e300)
+    return np.sqrt(total) if known else 0.0
+
+
+@kernel
+def _write_tiles(start: int, stop: int, S: Array, rooted: bool, length: float) -> None:
+    """Write rows of tiles of the lower triangle, and mirror each while it is in the cache."""
+    if length == 0:
+        return
+    for tile in range(start, stop):
+        for i in range(tile * products.TILE, min((tile + 1) * products.TILE, len(S))):
+            _scale(0, i + 1, S[i], rooted, length)
+        products.mirror_tiles(tile, tile + 1, S)
+
+
+def _normalize_by_parts(row: Array, rooted: bool) -> None:
     sums: dict[int, float] = {}
 
     def part(start: int, stop: int) -> None:
@@ -80,23 +143,25 @@ def _normalize_by_parts(row: Array, rooted: bool, out: Array) -> None:
 
     spread(part, len(row), grain=_GRAIN)
     length = _length(sum(sums[start] for start in sorted(sums)), row, rooted)
-    spread(_write, len(row), row, rooted, length, out, grain=_GRAIN)
+    spread(_scale, len(row), row, rooted, length, grain=_GRAIN)
 
 
 @kernel
-def _normalize_rows(start: int, stop: int, rows: Array, rooted: bool, out: Array) -> None:
+def _normalize_some(start: int, stop: int, rows: Array, rooted: bool) -> None:
     for i in range(start, stop):
         row = rows[i]
         length = _length(_sum_of_squares(0, len(row), row, rooted), row, rooted)
-        _write(0, len(row), row, rooted, length, out[i])
+        _scale(0, len(row), row, rooted, length)
 
 
 @kernel
 def _sum_of_squares(start: int, stop: int, row: Array, rooted: bool) -> float:
-    """The sum of squares of the values to write; the square of a root is the number itself."""
+    """The sum of squares of the values to write; the square of a root is the number itself. Slices
+    are used because Numba can only vectorise over an index that it knows to be non-negative."""
+    part = row[start:stop]
     total = 0.0
-    for i in range(start, stop):
-        value = np.float64(row[i])
+    for i in range(len(part)):
+        value = np.float64(part[i])
         total += abs(value) if rooted else value * value
     return total
 
@@ -121,11 +186,12 @@ def _length(total: float, row: Array, rooted: bool) -> float:
 
 
 @kernel
-def _write(start: int, stop: int, row: Array, rooted: bool, length: float, out: Array) -> None:
+def _scale(start: int, stop: int, row: Array, rooted: bool, length: float) -> None:
+    """In place, always: a loop from one array to another is not vectorised if they are the same."""
     factor = row.dtype.type(1.0 / length)
-    for i in range(start, stop):
-        value = row[i]
+    part = row[start:stop]
+    for i in range(len(part)):
+        value = part[i]
         if rooted:
-            root = np.sqrt(abs(value))
-            value = root if value >= 0 else -root
-        out[i] = value * factor
+            value = np.copysign(np.sqrt(abs(value)), value)
+        part[i] = value * factor

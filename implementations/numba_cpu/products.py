@@ -28,8 +28,8 @@ _SHORT_SUM, _SHORTEST_SUM = 128, 16
 # Features are copied and weighted in chunks of this size, never as a whole.
 _CHUNK_BYTES = 4 * 2**20
 
-# Tile size when a matrix is transposed or mirrored.
-_TILE = 64
+TILE = 64
+"""Tile size when a matrix is transposed or mirrored."""
 
 
 def image_by_image(images: int, size: int, length: int) -> bool:
@@ -119,10 +119,10 @@ def weighted_rows(start: int, stop: int, X: Array, a: Array, out: Array) -> None
 def _weighted_transpose(X: Array, a: Array, out: Array) -> None:
     """``(sqrt(a) X)^T``: the outer products of X's rows are the Gram matrix of its columns."""
     n, d = X.shape
-    for top in range(0, n, _TILE):
-        for left in range(0, d, _TILE):
-            for i in range(top, min(top + _TILE, n)):
-                root, row = np.sqrt(a[i]), X[i, left : min(left + _TILE, d)]
+    for top in range(0, n, TILE):
+        for left in range(0, d, TILE):
+            for i in range(top, min(top + TILE, n)):
+                root, row = np.sqrt(a[i]), X[i, left : min(left + TILE, d)]
                 for j in range(len(row)):
                     out[left + j, i] = root * row[j]
 
@@ -136,11 +136,11 @@ def mirror_tiles(start: int, stop: int, S: Array) -> None:
     over an index that it knows to be non-negative.
     """
     size = len(S)
-    buffer = np.empty((_TILE, _TILE), S.dtype)
+    buffer = np.empty((TILE, TILE), S.dtype)
     for tile in range(start, stop):
-        top, bottom = tile * _TILE, min((tile + 1) * _TILE, size)
-        for left in range(0, bottom, _TILE):
-            right = min(left + _TILE, size)
+        top, bottom = tile * TILE, min((tile + 1) * TILE, size)
+        for left in range(0, bottom, TILE):
+            right = min(left + TILE, size)
             for i in range(bottom - top):
                 row = S[top + i, left:right]
                 for j in range(len(row)):
@@ -154,30 +154,35 @@ def mirror_tiles(start: int, stop: int, S: Array) -> None:
 
 def mirror(S: Array) -> Array:
     """Copy the lower triangle of a matrix onto the upper, in place."""
-    spread(mirror_tiles, -(-len(S) // _TILE), S, grain=8, triangle=True)
+    spread(mirror_tiles, -(-len(S) // TILE), S, grain=8, triangle=True)
     return S
 
 
 @kernel
-def _moments(start: int, stop: int, X: Array, a: Array, out: Array) -> None:
-    """``X^T diag(a) X`` of images start..stop, both triangles."""
+def _moments(start: int, stop: int, X: Array, a: Array, triangle: bool, out: Array) -> None:
+    """``X^T diag(a) X`` of images start..stop; with ``triangle``, only the lower one."""
     _, n, d = X.shape
     columns = np.empty((d, n), X.dtype)
     for b in range(start, stop):
         _weighted_transpose(X[b], a[b], columns)
         for top in range(0, d, BAND):
             gram_band(columns, top, min(top + BAND, d), out[b])
-        mirror_tiles(0, (d + _TILE - 1) // _TILE, out[b])
+        if not triangle:
+            mirror_tiles(0, (d + TILE - 1) // TILE, out[b])
 
 
-def moments(X: Array, a: Array | None, out: Array) -> Array:
-    """``X^T diag(a) X`` of row-major images ``(images, n, d)``."""
+def moments(X: Array, a: Array | None, out: Array, *, triangle: bool) -> Array:
+    """``X^T diag(a) X`` of row-major images ``(images, n, d)``; with ``triangle``, only the lower
+    triangle of each."""
     images, n, d = X.shape
     if image_by_image(images, d, n):
-        spread(_moments, images, X, np.ones((images, n), X.dtype) if a is None else a, out)
+        weights = np.ones((images, n), X.dtype) if a is None else a
+        spread(_moments, images, X, weights, triangle, out)
         return out
     for b in range(images):
-        mirror(weighted_outer(X[b], None if a is None else a[b], out[b]))
+        weighted_outer(X[b], None if a is None else a[b], out[b])
+        if not triangle:
+            mirror(out[b])
     return out
 
 

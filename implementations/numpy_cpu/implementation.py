@@ -12,6 +12,7 @@ from . import pool, power, sketch, weights
 
 
 class NumpyImplementation(HostImplementation):
+    pools_triangles = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = kernel_table(weights, pool, sketch, power)
 
     def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:

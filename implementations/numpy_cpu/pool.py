@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
 from demopool.implementations.shared import blas
@@ -14,7 +16,7 @@ _CHUNK_BYTES = 4 * 2**20
 _CACHE_BYTES = 2**18
 
 
-def direct(X: Array, a: Array | None, *, order: int) -> Array:
+def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
     """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1."""
     d = X.shape[-1]
     dtype = blas.working_dtype(X)
@@ -26,7 +28,8 @@ def direct(X: Array, a: Array | None, *, order: int) -> Array:
             pooled[index] = blas.vector_times(ones, image)
         else:
             weighted_outer(image, weights, pooled[index])
-            blas.mirror(pooled[index])
+            if not triangle:
+                blas.mirror(pooled[index])
     return pooled
 
 
@@ -40,20 +43,89 @@ def weighted_outer(image: Array, weights: Array | None, out: Array) -> Array:
     return out
 
 
-def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
-    """Signed square root and l2 norm over the last ``axes`` axes, in two passes per descriptor."""
+def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: bool = False) -> Array:
+    """Signed square root and l2 norm over the last ``axes`` axes: one pass reads, one writes.
+
+    The norm of the roots is the root of the sum of magnitudes, so it is known before any is taken.
+    """
     dtype = blas.working_dtype(v)
     in_place = overwrite and v.flags.c_contiguous and v.flags.writeable and v.dtype == dtype
     result = v if in_place else np.array(v, dtype=dtype, order="C")
-    if kind == "none":
-        return result
+    rooted = kind == "signed-sqrt-l2"
     for index in np.ndindex(v.shape[: v.ndim - axes]):
-        flat = result[index].reshape(-1)
-        if kind == "signed-sqrt-l2":
-            for block in blas.row_chunks(flat.size, flat.itemsize, _CACHE_BYTES):
-                part = flat[block]
-                np.copysign(np.sqrt(np.abs(part)), part, out=part)
-        length = blas.norm(flat)
-        if length != 0:
-            flat /= length
+        one = result[index]
+        if symmetric and kind != "none" and _normalize_triangle(one, rooted):
+            continue
+        if symmetric:
+            blas.mirror(one)
+        if kind != "none":
+            _normalize_flat(one.reshape(-1), rooted)
     return result
+
+
+def _normalize_triangle(S: Array, rooted: bool) -> bool:
+    """Write both triangles of a symmetric matrix from the lower one, in bands of rows.
+
+    Returns False, and writes nothing of use, where that does not pay off or leaves the range.
+    """
+    size = len(S)
+    if size <= blas.STRIP:
+        return False
+    bands = list(blas.row_chunks(size, 1, blas.STRIP))
+    memory = np.empty(blas.STRIP * size, S.dtype)
+    total = 0.0
+    for rows in bands:
+        corner, left = S[rows, rows], S[rows, : rows.start]
+        blas.mirror(corner)
+        total += _sum_of_squares(corner, rooted, memory) + 2 * _sum_of_squares(left, rooted, memory)
+    length = _length(total, S, rooted)
+    if length is None:
+        return False
+    for rows in bands:
+        band = S[rows, : rows.stop]
+        scaled = _scaled(band, rooted, length, memory)
+        band[...] = scaled
+        S[: rows.start, rows] = scaled[:, : rows.start].T
+    return True
+
+
+def _normalize_flat(flat: Array, rooted: bool) -> None:
+    blocks = list(blas.row_chunks(flat.size, flat.itemsize, _CACHE_BYTES))
+    memory = np.empty_like(flat[blocks[0]])
+    total = sum(_sum_of_squares(flat[block], rooted, memory) for block in blocks)
+    length = _length(total, flat, rooted)
+    if length is None:
+        # Roots are in range, and BLAS has a norm that is safe from overflow and underflow.
+        if rooted:
+            for block in blocks:
+                flat[block] = _scaled(flat[block], True, 1.0, memory)
+        length, rooted = blas.norm(flat), False
+    if length != 0:
+        for block in blocks:
+            flat[block] = _scaled(flat[block], rooted, length, memory)
+
+
+def _sum_of_squares(part: Array, rooted: bool, memory: Array) -> float:
+    """Of the values to write; the square of a root is the magnitude itself. NumPy sums contiguous
+    numbers in pairs, whose error does not grow with their number."""
+    terms = memory[: part.size].reshape(part.shape)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return float((np.abs if rooted else np.square)(part, out=terms).sum())
+
+
+def _length(total: float, values: Array, rooted: bool) -> float | None:
+    """The root of a sum of squares; None if some of them left the range of the dtype."""
+    limits = np.finfo(values.dtype)
+    least = 0.0 if rooted else values.size * float(limits.tiny) / float(limits.eps)
+    return sqrt(total) if least < total < float(limits.max) else None
+
+
+def _scaled(part: Array, rooted: bool, length: float, memory: Array) -> Array:
+    """The values to write, in ``memory``."""
+    scaled = memory[: part.size].reshape(part.shape)
+    if not rooted:
+        return np.divide(part, length, out=scaled)
+    np.abs(part, out=scaled)
+    np.sqrt(scaled, out=scaled)
+    scaled /= length
+    return np.copysign(scaled, part, out=scaled)

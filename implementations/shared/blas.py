@@ -23,9 +23,10 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     for character, prefix in (("f", "s"), ("d", "d"))
 }
 
-# Number of columns mirrored at a time.
-_STRIP = 64
-_ABOVE = np.triu(np.ones((_STRIP, _STRIP), dtype=bool), 1)
+STRIP = 64
+"""Number of columns mirrored at a time."""
+
+_ABOVE = np.triu(np.ones((STRIP, STRIP), dtype=bool), 1)
 
 
 def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
@@ -109,8 +110,8 @@ def mirror(S: Array) -> Array:
     which for d = 512 or 2048 puts them all into the same few lines of the cache.
     """
     size = len(S)
-    for start in range(0, size, _STRIP):
-        stop = min(start + _STRIP, size)
+    for start in range(0, size, STRIP):
+        stop = min(start + STRIP, size)
         width = stop - start
         strip = S[start:, start:stop].copy()
         S[start:stop, stop:] = strip[width:].T

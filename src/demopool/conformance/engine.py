@@ -23,7 +23,7 @@ from ..problem.vocabulary import Backend, Dtype, State
 from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, ORDER_LAWS, Distance
+from .laws import LAWS, ON_TRIANGLES, ORDER_LAWS, Distance
 
 # Each law is tried on these; the tests try many more.
 LAW_FEATURES = ("rectified", "n>d")
@@ -123,6 +123,8 @@ def call(
         if _bytes(ops, array) != before[name]:
             raise Violation("mutation", f"the input {name} was changed")
     values = np.array(ops.to_numpy(result))
+    if options.get("triangle"):
+        values = np.tril(values)  # above it may be anything
     if any(_shares(ops, result, array) for array in given.values()):
         raise Violation("aliasing", "the result shares memory with the input")
     if not np.isfinite(values).all():
@@ -225,9 +227,13 @@ def ask_repeatedly(target: Target, calls: int) -> None:
 
 
 def laws_of(target: Target) -> tuple[str, ...]:
-    """The laws of an operation that hold for this order."""
-    second_order_only = ("symmetric", "positive semi-definite") if target.order == 1 else ()
-    return tuple(name for name in LAWS[target.operation] if name not in second_order_only)
+    """The laws of an operation that hold for this order and this backend."""
+    no_law: tuple[str, ...] = ()
+    if target.order == 1:
+        no_law += ("symmetric", "positive semi-definite", ON_TRIANGLES)
+    if target.ops is not None and not target.ops.implementation.pools_triangles:
+        no_law += (ON_TRIANGLES,)
+    return tuple(name for name in LAWS[target.operation] if name not in no_law)
 
 
 def try_law(target: Target, name: str, X: Array) -> Distance:
@@ -235,6 +241,8 @@ def try_law(target: Target, name: str, X: Array) -> Distance:
 
     def run(X: Array, a: Array | None = None, **options: Any) -> Array:
         operation = OPERATIONS[target.operation]
+        if options.get("symmetric") and target.ops.implementation.pools_triangles:
+            X = np.where(np.tri(len(X), dtype=bool), X, X.dtype.type(np.nan))
         arrays: dict[str, Array | None] = {operation.arrays[0]: X}
         if a is not None:
             arrays["a"] = a

@@ -17,7 +17,7 @@ import numpy as np
 from .. import reference
 from ..errors import Unsupported
 from ..problem.hashing import Hashes, hashes
-from ..problem.vocabulary import Dtype
+from ..problem.vocabulary import NORMALIZATIONS, Dtype
 from . import tolerance
 from .features import Array
 
@@ -236,6 +236,31 @@ def _scale_free(run: Run, X: Array, dtype: str) -> Distance:
     return _distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
 
 
+def _pooled_triangle(run: Run, X: Array, dtype: str) -> Distance:
+    """The lower triangle is the same if the upper one is not asked for."""
+    A = run(X)
+    return _distance(np.tril(run(X, triangle=True)), np.tril(A), _pool_allowed(X, A, dtype))
+
+
+def _normalized_triangle(run: Run, X: Array, dtype: str) -> Distance:
+    """A symmetric matrix is normalised from its lower triangle; ``run`` puts NaN above it."""
+    v = X.reshape(-1)[:_TRIANGLE]
+    S = np.outer(v, v).astype(X.dtype)
+    allowed = _normalize_allowed(S, None, dtype)
+    claims = []
+    for kind in NORMALIZATIONS:
+        options: dict[str, Any] = {"axes": 2, "kind": kind}
+        claims.append(_distance(run(S, symmetric=True, **options), run(S, **options), allowed))
+    return max(claims, key=_excess)
+
+
+# Enough for several tiles of any kernel.
+_TRIANGLE = 150
+
+ON_TRIANGLES = "one triangle is enough"
+"""A law only of backends that have ``pools_triangles``."""
+
+
 # --- tolerances by operation ---
 
 
@@ -278,6 +303,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "batch equals loop": _batch_equals_loop(_pool_allowed),
         "symmetric": _symmetric,
         "positive semi-definite": _positive(_pool_allowed),
+        ON_TRIANGLES: _pooled_triangle,
     },
     "sketch": {
         "unbiased kernel estimate": _kernel_estimate,
@@ -308,7 +334,11 @@ LAWS: dict[str, dict[str, Law]] = {
         "zero padding": _zero_padded(_power_sketch_allowed, k=16),
         "batch equals loop": _batch_equals_loop(_power_sketch_allowed, k=16),
     },
-    "normalize": {"unit length": _unit_length, "scale free": _scale_free},
+    "normalize": {
+        "unit length": _unit_length,
+        "scale free": _scale_free,
+        ON_TRIANGLES: _normalized_triangle,
+    },
 }
 
 ORDER_LAWS: tuple[Law, ...] = (_scaled_weights, _convergence)

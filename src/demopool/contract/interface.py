@@ -81,6 +81,13 @@ class Implementation(ABC):
     kernels: ClassVar[Mapping[tuple[str, str], Kernel]]
     """(operation, route) -> kernel, for every capability without a reason."""
 
+    pools_triangles: ClassVar[bool] = False
+    """Whether ``pool`` takes ``triangle`` and ``normalize`` takes ``symmetric``, both False unless
+    given. ``pool(X, a, order=2, triangle=True)`` need only fill the lower triangles, the upper may
+    hold anything; ``normalize(v, axes=2, ..., symmetric=True)`` reads only the lower triangles and
+    writes both. ``describe`` then passes over a large result less often: nothing is mirrored
+    first. A subclass that replaces one of the two kernels sets this anew."""
+
     @abstractmethod
     def inspect(self, array: Any) -> ArrayFacts | None:
         """Shape, dtype and device; None if it is not an array of this library and device."""

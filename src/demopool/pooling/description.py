@@ -110,9 +110,14 @@ def describe(
     if kind.is_sketched:
         sketching = hashes(features.shape[-1], k, seed)
     weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
-    v = _compute(ops, features, chosen, sketching, weighting, p, order)
+    # The norm mirrors a matrix while it scales it, so pooling need not.
+    in_triangles = normalize != "none" and order == 2 and "pool" in kind.operations
+    v = _compute(ops, features, chosen, sketching, weighting, p, order, in_triangles)
+    if in_triangles:
+        v = ops.normalize(v, axes=2, kind=normalize, overwrite=True, symmetric=True)
     v = v.reshape((*features.shape[:-2], k if sketching else features.shape[-1] ** order))
-    v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
+    if not in_triangles:
+        v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
     if dtype is not None:
         v = ops.implementation.cast(v, dtype)
     return v if ops is home else home.asarray(ops.to_numpy(v))
@@ -146,6 +151,7 @@ def _compute(
     weighting: dict[str, Any],
     p: float,
     order: int,
+    triangle: bool,
 ) -> Any:
     """The operations of a descriptor, in the order of work."""
     if sketching is not None and "power_sketch" in chosen:
@@ -157,7 +163,7 @@ def _compute(
         a = ops.weights(X, **weighting, order=order, route=chosen["weights"])
     if sketching is not None:
         return ops.pool_sketch(X, sketching, a, route=chosen["pool_sketch"])
-    return ops.pool(X, a, order=order)
+    return ops.pool(X, a, order=order, triangle=triangle)
 
 
 def _array(X: Any) -> tuple[Any, Operations]:

@@ -78,15 +78,19 @@ class Operations:
         kernel = self._kernel("weights", route, facts, order, **job)
         return kernel(X, **job, order=order)
 
-    def pool(self, X: Any, a: Any = None, *, order: int = 2) -> Any:
+    def pool(self, X: Any, a: Any = None, *, order: int = 2, triangle: bool = False) -> Any:
         """Weighted pooling, ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.
 
         ``a=None`` is sum pooling. Weights must be >= 0; with a negative one the result is NaN or
-        not what it should be.
+        not what it should be. With ``triangle=True`` only the lower triangle of each matrix is
+        sure to be right; ``normalize(..., axes=2, symmetric=True)`` needs no more.
         """
+        triangle = validated(triangle=triangle)
         facts = self.inspect_features(X)
         self._weights_of(a, facts)
-        return self._kernel("pool", "direct", facts, order)(X, a, order=order)
+        kernel = self._kernel("pool", "direct", facts, order)
+        only = {"triangle": True} if self._in_triangles(triangle, order) else {}
+        return kernel(X, a, order=order, **only)
 
     def sketch(self, X: Any, hashes: Hashes | Prepared) -> Any:
         """Tensor Sketch of every feature, ``(..., n, d) -> (..., n, k)``."""
@@ -141,13 +145,22 @@ class Operations:
         return kernel(X, ready, p=p)
 
     def normalize(
-        self, v: Any, *, axes: int = 1, kind: str = "signed-sqrt-l2", overwrite: bool = False
+        self,
+        v: Any,
+        *,
+        axes: int = 1,
+        kind: str = "signed-sqrt-l2",
+        overwrite: bool = False,
+        symmetric: bool = False,
     ) -> Any:
         """Signed square root, then l2 over the last ``axes`` axes together; zeros stay zeros.
 
         ``overwrite=True`` lets the backend reuse the memory of ``v`` for the result.
+        ``symmetric=True``, for matrices (``axes=2``), takes what this backend's
+        ``pool(..., triangle=True)`` returned.
         """
         axes, kind, overwrite = validated(axes=axes, kind=kind, overwrite=overwrite)
+        symmetric = validated(symmetric=symmetric)
         facts = self._facts(v, "v")
         if len(facts.shape) < axes or 0 in facts.shape[len(facts.shape) - axes :]:
             raise InvalidInput(
@@ -155,8 +168,18 @@ class Operations:
                 f"got shape {facts.shape}."
             )
         self._demand("normalize", "direct", facts)
+        if symmetric and (axes != 2 or facts.shape[-2] != facts.shape[-1]):
+            raise InvalidInput(
+                f"v must be square matrices, with axes=2, for symmetric=True; "
+                f"got shape {facts.shape} and axes={axes}."
+            )
         kernel = self.implementation.kernels["normalize", "direct"]
-        return kernel(v, axes=axes, kind=kind, overwrite=overwrite)
+        half = {"symmetric": True} if self._in_triangles(symmetric) else {}
+        return kernel(v, axes=axes, kind=kind, overwrite=overwrite, **half)
+
+    def _in_triangles(self, wanted: bool, order: int = 2) -> bool:
+        """Whether to ask a kernel for it: one that cannot computes both triangles."""
+        return wanted and order == 2 and self.implementation.pools_triangles
 
     # --- the paper's analysis, made of these ---
 

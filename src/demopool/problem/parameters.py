@@ -156,6 +156,8 @@ _RULES: dict[str, Rule] = {
     "descriptor": _descriptor,
     "check": _boolean,
     "overwrite": _boolean,
+    "triangle": _boolean,
+    "symmetric": _boolean,
     "dtype": _dtype,
     "data": _one_of("host", "device"),
     "caches": _one_of("warm", "cold"),
