@@ -1,4 +1,4 @@
-"""Using it: ``describe``, the operations of a backend, and modules for PyTorch.
+"""Using it: ``describe``, the operations of a backend, and both in PyTorch, scikit-learn and Dask.
 
 What a job needs of the package it measures is here by name: see :mod:`demopool.trials.jobs`.
 """
