@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-EXTRAS := torch,numba,sklearn,scale,report,bench,gpu-proof,docs,dev
+EXTRAS := torch,numba,files,sklearn,scale,report,bench,gpu-proof,docs,dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A strict editable install links file by file, so it is repeated when a file is added or removed.
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable

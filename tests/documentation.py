@@ -35,6 +35,9 @@ NOT_EXECUTED = {
     "demopool check cupy:ptx numba:ptx": "it takes minutes; test_conformance.py runs its cells",
     "demopool history --confirm": MINUTES,
     "demopool history --confirm --fail-on-regression": MINUTES,
+    "demopool pool maps/ -o descriptors.npy --layout nchw --descriptor sketched-democratic": (
+        "it needs files, which docs/howto/pool-files.md makes"
+    ),
     "make test": MINUTES,
     "make bench": MINUTES,
     "make bench PROFILE=regular": MINUTES,

@@ -39,7 +39,7 @@ def test_every_pinned_extra_is_in_the_constraints() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"]]
-    for name in ("torch", "numba", "report", "bench", "gpu-proof", "dev"):
+    for name in ("torch", "numba", "files", "scale", "report", "bench", "gpu-proof", "dev"):
         wanted += extras[name]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}

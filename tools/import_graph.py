@@ -35,6 +35,7 @@ ORDER = (
     "conformance",
     "trials",
     "choosing",
+    "datasets",
     "results",
     "report",
     "commands",

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .choosing.chooser import choose
     from .conformance import check
     from .contract.listing import backends
-    from .errors import BackendUnavailable, DemopoolError, InvalidInput, Unsupported
+    from .datasets.pooling import PoolResult, pool_files
+    from .errors import BackendUnavailable, DemopoolError, InvalidInput, Unfinished, Unsupported
     from .pooling.description import describe
     from .pooling.operations import Operations, backend
     from .problem.cases import Case
@@ -35,6 +36,8 @@ __all__ = [
     "Hashes",
     "InvalidInput",
     "Operations",
+    "PoolResult",
+    "Unfinished",
     "Unsupported",
     "__version__",
     "backend",
@@ -44,6 +47,7 @@ __all__ = [
     "describe",
     "explain",
     "hashes",
+    "pool_files",
     "reference",
     "results",
 ]
@@ -55,6 +59,8 @@ _HOMES = {
     "Hashes": "problem.hashing",
     "InvalidInput": "errors",
     "Operations": "pooling.operations",
+    "PoolResult": "datasets.pooling",
+    "Unfinished": "errors",
     "Unsupported": "errors",
     "backend": "pooling.operations",
     "backends": "contract.listing",
@@ -63,6 +69,7 @@ _HOMES = {
     "describe": "pooling.description",
     "explain": "profiles.auto",
     "hashes": "problem.hashing",
+    "pool_files": "datasets.pooling",
 }
 
 

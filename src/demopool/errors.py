@@ -26,3 +26,7 @@ class Unsupported(DemopoolError):
     def __init__(self, what: str, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{what} is not supported: {reason}.")
+
+
+class Unfinished(DemopoolError):
+    """A dataset was not pooled to its end: what was finished stays, and the same call goes on."""

@@ -17,6 +17,7 @@ from .choose import choose_command
 from .explain import explain_command
 from .history import history
 from .output import printable
+from .pool import pool_command
 from .profile import profile_command
 from .ptx import ptx_command
 from .report import report
@@ -36,6 +37,7 @@ def cli(context: click.Context) -> None:
     demopool choose           measure, find the fastest for a job, explain why
     demopool explain --n 196  which backend auto would use here, and why
     demopool profile          what this machine has learnt; --reset forgets it
+    demopool pool DIR -o OUT  descriptors of a whole dataset, in one file
     demopool backends         what can run here, and how to install the rest
     demopool check            compare all implementations with the reference
     demopool check numpy:cpu --operation weights --worst
@@ -56,6 +58,7 @@ cli.add_command(check)
 cli.add_command(choose_command)
 cli.add_command(explain_command)
 cli.add_command(history)
+cli.add_command(pool_command)
 cli.add_command(profile_command)
 cli.add_command(ptx_command)
 cli.add_command(report)

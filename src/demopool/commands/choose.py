@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
-from math import inf, nan
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -28,7 +27,7 @@ from ..problem.cases import NAMED, Case, named
 from ..problem.feature_files import IMAGES, Features
 from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, NUMPY_DTYPES, State
 from ..report import crossover_map, pictures
-from .output import check_writable, console, emit, envelope, json_option
+from .output import check_writable, console, emit, envelope, json_option, size_in_bytes
 
 SCHEMA = 1
 DEFAULT_CASE = "vgg-b8"
@@ -199,7 +198,7 @@ def choose_command(
         base = replace(wanted[0], batch=sizes["batch"] or 1)
         wanted = [replace(base, n=n, d=d) for n in ns for d in ds]
     total = budget or len(wanted) * (SWEEP_BUDGET if sweep else BUDGET)
-    most = None if max_memory is None else _bytes(max_memory)
+    most = None if max_memory is None else size_in_bytes("--max-memory", max_memory)
     names = tuple(name.strip() for name in backends.split(",")) if backends else ()
     for name in names:
         registry.demand(name)
@@ -281,19 +280,6 @@ def _cases(
         else:
             for name in names or (DEFAULT_CASE,):
                 yield replace(named(name), **changes, **given)
-
-
-def _bytes(text: str) -> float:
-    units = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "b": 1.0, "": 1.0}
-    number = text.strip().rstrip("kKmMgGbB ")
-    unit = text.strip()[len(number) :].strip().lower()
-    try:
-        found = float(number) * units[unit]
-    except (ValueError, KeyError):
-        found = nan
-    if not 0 < found < inf:
-        raise InvalidInput(f"--max-memory must be like 500MB or 2GB; got {text!r}.")
-    return found
 
 
 def _of_cells(choices: Sequence[Choice]) -> Iterator[str]:

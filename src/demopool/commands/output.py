@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def check_writable(output: Path | None) -> None:
     """Reject a file in a missing folder before the work instead of after it."""
     if output is not None and not output.resolve().parent.is_dir():
         raise InvalidInput(f"{output} cannot be written: there is no such folder.")
+
+
+def size_in_bytes(option: str, text: str) -> float:
+    """Of an option such as ``--memory 2GB``."""
+    units = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "b": 1.0, "": 1.0}
+    number = text.strip().rstrip("kKmMgGbB ")
+    unit = text.strip()[len(number) :].strip().lower()
+    try:
+        found = float(number) * units[unit]
+    except (ValueError, KeyError):
+        found = nan
+    if not 0 < found < inf:
+        raise InvalidInput(f"{option} must be like 500MB or 2GB; got {text!r}.")
+    return found
 
 
 def emit(text: str, output: Path | None = None) -> None:

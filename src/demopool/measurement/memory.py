@@ -83,6 +83,14 @@ def available_host_bytes() -> int | None:
     return available if limit is None else max(0, min(available, limit - held))
 
 
+def resident_bytes() -> int | None:
+    """Memory that this process holds now."""
+    try:
+        return _field(_STATUS, "VmRSS")
+    except OSError:
+        return None
+
+
 def available_device_bytes(index: int = 0) -> int | None:
     """Free memory of a GPU; None if it is unknown."""
     visible, now = gpus(), telemetry(index)

@@ -44,7 +44,7 @@ def read(
     shape, of_file = _header(path)
     if 0 in shape:
         raise InvalidInput(f"{path} is empty: its shape is {shape}.")
-    images, n, d = _sizes(path, shape, layout)
+    images, n, d = sizes_of(path, shape, layout)
     if dtype is None and of_file not in DTYPES:
         raise InvalidInput(
             f"{path} holds {of_file}, and features are {', '.join(DTYPES)}: give --dtype, the "
@@ -95,8 +95,8 @@ def _hint(path: Path) -> str:
     return f" It holds {', '.join(names[:5])}; {one} makes one."
 
 
-def _sizes(path: Path, shape: tuple[int, ...], layout: str | None) -> tuple[int, int, int]:
-    """Images, n and d."""
+def sizes_of(path: Path | str, shape: tuple[int, ...], layout: str | None) -> tuple[int, int, int]:
+    """Images, n and d of an array in a file; four axes are never guessed at."""
     axes = len(shape)
     if layout in ("nchw", "nhwc"):
         if axes not in (3, 4):
