@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness import ROOT
+from demopool.problem.candidates import Candidate
 
 from .asv_process import follow
 
@@ -269,7 +270,7 @@ def named(said: Mapping[str, Any]) -> Named:
     }
     for row in said["lost"]:
         if not row["by_machine"]:
-            backend = row["candidate"].partition("/")[0]
+            backend = Candidate.parse(row["candidate"]).backend
             found.add(("lost", backend, row["since"], row["fixed_by"]))
     return frozenset(found)
 

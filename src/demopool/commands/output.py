@@ -101,8 +101,11 @@ def console(stderr: bool = False) -> Console:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+def progress(
+    title: str, line_seconds: float | None = None
+) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on standard error, removed at the end; without a terminal a line every few seconds."""
+    every = LINE_SECONDS if line_seconds is None else line_seconds
     errors = console(stderr=True)
     last = time.monotonic()
     bar = Progress(
@@ -121,7 +124,7 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
         def report(done: int, total: int, what: str) -> None:
             nonlocal last
             bar.update(task, completed=done, total=total, description=what)
-            if bar.disable and time.monotonic() - last >= LINE_SECONDS:
+            if bar.disable and time.monotonic() - last >= every:
                 last = time.monotonic()
                 errors.print(f"{title}: {done} of {total}, {what}", soft_wrap=True)
 

@@ -14,6 +14,7 @@ from ..common.program import EXIT_WRONG
 from ..common.units import readable
 from ..datasets.pooling import PoolResult, Progress, pool_files
 from ..datasets.settings import ZERO_ROWS
+from ..problem.candidates import Candidate
 from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, NORMALIZATIONS, NUMPY_DTYPES
 from .output import console, emit, envelope, json_option, progress, size_in_bytes
 
@@ -126,7 +127,7 @@ def _show(result: PoolResult) -> None:
     screen.print(result.sentence, soft_wrap=True)
     taken: dict[str, int] = {}
     for one in result.decisions:
-        candidate = f"{one.backend}/{one.route}"
+        candidate = str(Candidate(one.backend, one.route))
         taken[candidate] = taken.get(candidate, 0) + one.images
     by = ", ".join(f"{name} ({count} images)" for name, count in taken.items())
     screen.print(f"{result.length} values each, {result.dtype}, by {by}.", soft_wrap=True)
@@ -135,21 +136,15 @@ def _show(result: PoolResult) -> None:
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """On standard error: a bar, gone at the end; without a terminal a line every ten seconds."""
-    is_terminal = console(stderr=True).is_terminal
-    with progress("pool") as bar:
+    with progress("pool", LINE_SECONDS) as bar:
         begun: list[tuple[float, int]] = []
-        last = monotonic()
 
         def report(done: int, total: int, what: str) -> None:
-            nonlocal last
             now = monotonic()
             if not what and not begun:
                 begun.append((now, done))
             text = what or _pace(done, total, now - begun[0][0], done - begun[0][1])
             bar(done, total, text)
-            if not is_terminal and now - last >= LINE_SECONDS:
-                last = now
-                click.echo(f"{done} of {total} images, {text}", err=True)
 
         yield report
 

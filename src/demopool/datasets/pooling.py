@@ -20,6 +20,7 @@ from ..machine.fingerprint import machine
 from ..measurement.memory import available_host_bytes
 from ..problem import hashing
 from ..problem.feature_files import IMAGES
+from ..problem.vocabulary import Backend
 from . import pipeline
 from .images import Images, open_images
 from .index import has_parquet, index_path, write_index
@@ -282,7 +283,7 @@ def _notes(journal: Journal, images: Images, plan: Plan, result: PoolResult) -> 
     """``OUT.json``."""
     kept = ("settings", "inputs", "files", "code")
     libraries = ["numpy", "scipy"]
-    libraries += [d.backend.partition(":")[0] for d in plan.decisions]
+    libraries += [Backend(d.backend).library for d in plan.decisions]
     found = {
         "schema": SCHEMA,
         "demopool": __version__,
