@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness import ROOT
+from demopool.problem.candidates import Candidate
 
 from .asv_process import follow
 
@@ -193,7 +194,7 @@ def repetition(copy: Copy, ratio: float, kept: Path) -> dict[str, Any]:
     chosen = [part for cell in CELLS for part in ("--bench", cell)]
     began = time.monotonic()
     _git(copy.folder, "checkout", "--quiet", "--force", end)
-    command = ["asv", "run", "--attribute", "rounds=1", *chosen, f"{start}^..{end}"]
+    command = ["asv", "run", "--record-samples", *chosen, f"{start}^..{end}"]
     code, output = _run(copy, command)
     if code not in (0, 2):
         raise click.ClickException(f"asv failed with code {code}:\n{output[-3000:]}")
@@ -269,7 +270,7 @@ def named(said: Mapping[str, Any]) -> Named:
     }
     for row in said["lost"]:
         if not row["by_machine"]:
-            backend = row["candidate"].partition("/")[0]
+            backend = Candidate.parse(row["candidate"]).backend
             found.add(("lost", backend, row["since"], row["fixed_by"]))
     return frozenset(found)
 
