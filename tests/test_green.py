@@ -67,6 +67,23 @@ def test_a_backend_that_stops_importing_is_not_green(run: Run, folder: Path) -> 
     (loss,) = payload(run, project)["lost"]
     assert (loss["candidate"], loss["last_good"]) == (TORCH, project.commits[2])
     assert (loss["candidate_state"], loss["by_machine"]) == ("unavailable", False)
+    assert (loss["since"], loss["commit"], loss["fixed_by"]) == (*[project.commits[3]] * 2, None)
+
+
+def test_a_loss_names_the_commit_that_made_it_and_the_one_that_mended_it(
+    run: Run, folder: Path
+) -> None:
+    project = measured(folder, [0.01, 0.01, IMPORT_ERROR, IMPORT_ERROR])
+    good, bad, mended = project.commits[1], project.commits[2], project.commit("mended")
+    code, out = gate(run, project, "--allow-unmeasured")
+    assert code == 1
+    assert f"skipped from {bad[:8]} on; last good {good[:8]}" in out
+    project.measure(4, {NUMPY: 0.01})
+    code, out = gate(run, project)
+    assert code == 0
+    assert f"skipped from {bad[:8]} on, fixed by {mended[:8]}; last good {good[:8]}" in out
+    (loss,) = payload(run, project)["lost"]
+    assert (loss["since"], loss["fixed_by"]) == (bad, mended)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +121,9 @@ def test_what_never_had_a_value_is_not_lost_unless_it_fails(run: Run, folder: Pa
         project.measure(number, {NUMPY: 0.01, TORCH: IMPORT_ERROR})
     assert gate(run, project)[0] == 0
     project.measure(2, {NUMPY: 0.01, TORCH: None})
-    assert gate(run, project)[0] == 1
+    code, out = gate(run, project)
+    assert code == 1
+    assert "it never had a value" in out
 
 
 def test_an_unmeasured_head_is_not_green(run: Run, folder: Path) -> None:

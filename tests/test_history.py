@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -326,34 +326,33 @@ def test_a_suspect_is_measured_again_in_turns(
         *("--confirm", "--fail-on-regression", "--measure", "call_s", "--candidate", "torch"),
         *("--ratio", "1.5"),
     )
-    tidy, fat = (project.commits[name][:8] for name in ("tidy", "fat"))
-    assert re.findall(r"round \d of 2: (\w+), 1 cells", err) == [tidy, fat, fat, tidy]
+    near = [project.commits[name][:8] for name in ("start", "tidy", "slow", "fat")]
+    assert f"preparing {', '.join(near)}" in err
+    assert re.findall(r"round \d of 2: (\w+)", err) == [*near, *reversed(near)]
     text = " ".join(out.split())
     assert "Confirmed regression: democratic call_s went up" in text
     assert re.search(r"Measured again in turns: x[34]\.?\d* \(x.* to x.*\) in 2 rounds\.", text)
     assert code == 1
     assert {file: file.read_bytes() for file in project.results.rglob("*.json")} == before
-    kept = results.read(next((project.folder / asv_runs.FOLDER).iterdir()))
-    assert set(kept[kept["state"] == "ok"]["candidate"]) == {TORCH}
-    assert not list(project.folder.glob("asv.*.conf.json"))
+    (kept,) = (project.folder / asv_runs.FOLDER).glob("*.jsonl")
+    values = [json.loads(line)["values"] for line in kept.read_text().splitlines()]
+    assert [[commit[:8] for commit in one] for one in values] == [near, near[::-1]]
 
 
-def test_an_interruption_leaves_nothing_behind(
+def test_an_interruption_confirms_nothing(
     slow: Project, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = slow
     monkeypatch.chdir(project.folder)
 
-    def interrupt(arguments: Sequence[str], _: Path) -> None:
-        if arguments[0] == "run":
-            raise KeyboardInterrupt
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(asv_runs, "_run", interrupt)
+    monkeypatch.setattr(asv_runs, "measuring", interrupt)
     code, out, err = run("--confirm", "--measure", "call_s")
     assert (code, out) == (130, "")
     assert "Nothing is confirmed" in err
     assert "interrupted" in err
-    assert not list(project.folder.glob("asv.*.conf.json"))
 
 
 def test_confirm_needs_a_project_of_its_own(

@@ -147,7 +147,8 @@ def rates(machine: Machine, step: tuple[float, int], runs: int, seed: int) -> tu
     draw = random.Random(seed)
     failed = suspected = 0
     for _ in range(runs):
-        states = {r.state for r in history.regressions(lines(machine, step, draw), ratio=RATIO)}
+        found = history.regressions(lines(machine, step, draw), ratio=RATIO)
+        states = {r.state for r in found if r.fixed_by is None}
         failed += "open" in states
         suspected += "suspect" in states and "open" not in states
     return failed / runs, suspected / runs

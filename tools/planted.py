@@ -194,7 +194,7 @@ def repetition(copy: Copy, ratio: float, kept: Path) -> dict[str, Any]:
     chosen = [part for cell in CELLS for part in ("--bench", cell)]
     began = time.monotonic()
     _git(copy.folder, "checkout", "--quiet", "--force", end)
-    command = ["asv", "run", "--attribute", "rounds=1", *chosen, f"{start}^..{end}"]
+    command = ["asv", "run", "--record-samples", *chosen, f"{start}^..{end}"]
     code, output = _run(copy, command)
     if code not in (0, 2):
         raise click.ClickException(f"asv failed with code {code}:\n{output[-3000:]}")

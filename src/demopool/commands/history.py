@@ -23,6 +23,7 @@ from . import history_choice as choice
 from .output import check_writable, console, emit, envelope, json_option, progress
 
 SCHEMA = 1
+DOUBTED = ("open", "confirmed", "suspect")
 NO_RESULTS = (
     "There are no asv results{where}. `asv run`, or `make bench` in a clone of demopool, measures "
     "the present commit and `asv run A..B` a range of them; then call this again."
@@ -53,7 +54,7 @@ NO_RESULTS = (
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Measure slow suspects again with asv: the commit before and the newest one, in turns.",
+    help="Measure slow suspects again with asv: commits before and after the step, in turns.",
 )
 @click.option(
     "--fail-on-regression",
@@ -89,7 +90,8 @@ def history(
     Reads what asv has measured: PATH is a folder of results or a result file, of any number of
     machines, ADDRESS a git repository that keeps them (https://..., git@..., #branch); without
     one, the results of the project around the current folder. Steps are found over the whole
-    series, against its noise. Of times the lower quartile is followed.
+    series, against its noise. Of times the lower quartile is followed, or the fastest call where
+    asv was told to keep them all (asv run --record-samples).
     Git is asked for the order of commits in the repository around the current folder only.
 
     \b
@@ -107,16 +109,17 @@ def history(
     A step that stands out little from the noise is seen a commit or two later, and two or three
     commits show only large ones. A baseline's code never changes: a step that it shares, by the
     same factor, is the machine's. Steps that only a busy machine shows are suspected, not found:
-    --confirm runs asv on these cells at the commit before and at the newest measured one, in 6 to
-    20 rounds that measure both, and believes these alone.
+    --confirm measures these cells with asv at the commits around the step and at the newest one,
+    in 6 to 20 rounds that measure them all, and believes these alone. It also tries steps that
+    stand out too little to be told. To see 10 %, say --ratio 1.05.
 
     \b
     Exit codes with --fail-on-regression:
       0  measured, and fine
       1  a regression is open or confirmed
-      1  something failed at the newest commit, or had values and was skipped
-         there, and not because of other hardware, other libraries or less
-         free memory
+      1  something failed at the newest commit (even if it never worked), or had
+         values and was skipped there, and not because of other hardware, other
+         libraries or less free memory
       1  HEAD has no results, unless --allow-unmeasured is given
       2  invalid usage, or no results to read
 
@@ -140,11 +143,12 @@ def history(
     if since is not None:
         order = choice.since(since, order, frame, place.order)
         lines = past.only(lines, order)
-    found = _regressions(lines, whole, frame, place, order, ratio)
+    judged = _judged(lines, whole, frame, place, order)
+    found = past.regressions(judged, ratio=ratio)
     if project is not None:
-        found = _confirmed(found, project, ratio)
+        found = _confirmed(found, past.hints(judged, found, ratio=ratio), project, ratio)
     lost = past.losses(lines)
-    doubted = {r.series for r in found if r.stands or r.state == "suspect"}
+    doubted = {r.series for r in found if r.state in DOUBTED and r.fixed_by is None}
     thresholds = past.Thresholds(ratio=ratio)
     shown_lines = [Line(one, past.steps(one, thresholds), one in doubted) for one in lines]
     note = None
@@ -213,27 +217,26 @@ def _head(frame: Any, place: Place) -> dict[str, Any] | None:
     }
 
 
-def _regressions(
-    lines: Sequence[past.Series],
-    whole: Any,
-    frame: Any,
-    place: Place,
-    order: Sequence[str],
-    ratio: float,
-) -> list[past.Regression]:
-    """Judged with the baselines, also where these are not to be shown."""
+def _judged(
+    lines: Sequence[past.Series], whole: Any, frame: Any, place: Place, order: Sequence[str]
+) -> list[past.Series]:
+    """What is shown, and the baselines, also where these are not."""
     shown = set(lines)
     judged = past.series(whole, place.order) if len(whole) > len(frame) else lines
     controls = [one for one in past.only(judged, order) if one.is_baseline and one not in shown]
-    return past.regressions([*lines, *controls], ratio=ratio)
+    return [*lines, *controls]
 
 
 def _confirmed(
-    found: Sequence[past.Regression], project: Path, ratio: float
+    found: Sequence[past.Regression],
+    hints: Sequence[past.Regression],
+    project: Path,
+    ratio: float,
 ) -> list[past.Regression]:
+    """What is found, and of the hints those that prove true."""
     with progress("measuring again") as report:
         try:
-            return asv_runs.confirmed(found, project, ratio, report)
+            return asv_runs.confirmed(found, hints, project, ratio, report)
         except KeyboardInterrupt:
             console(stderr=True).print(
                 f"Nothing is confirmed; rounds that are whole lie in {asv_runs.FOLDER}."

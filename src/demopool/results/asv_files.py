@@ -307,8 +307,18 @@ def _statistics(entry: Record, place: int, value: float) -> Record:
         "low": at("stats_ci_99_a"),
         "high": at("stats_ci_99_b"),
         "lower_quartile": float(value) if quartile is None else quartile,
+        "fastest": _fastest(entry, place),
         "samples": at("stats_repeat") or 1,
     }
+
+
+def _fastest(entry: Record, place: int) -> float | None:
+    """Of the calls, if asv was asked to keep them all."""
+    kept = entry.get("samples")
+    calls = kept[place] if isinstance(kept, list) and place < len(kept) else None
+    if not isinstance(calls, list) or not calls or not all(map(_is_number, calls)):
+        return None
+    return float(min(calls))
 
 
 def _is_number(value: Any) -> bool:

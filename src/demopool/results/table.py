@@ -55,6 +55,7 @@ COLUMNS = {
     "low": "float64",
     "high": "float64",
     "lower_quartile": "float64",
+    "fastest": "float64",
     "samples": "Int64",
     "version": "string",
     "measured_at": "datetime64[ns, UTC]",
@@ -120,6 +121,7 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     value             of times asv's median; NaN unless the state is ``ok``
     low, high         asv's 99 % interval of the median; NaN for a value measured once
     lower_quartile    of times; the value itself otherwise
+    fastest           call, if asv has kept every one (``asv run --record-samples``)
     samples           how many measurements the value stands for
     version           of the benchmark
     measured_at       in UTC

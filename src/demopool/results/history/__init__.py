@@ -8,7 +8,7 @@ longer measured, :mod:`.confirming` what measuring again has shown; :mod:`.text`
 
 from .changes import Step, Thresholds, steps
 from .confirming import Confirmation
-from .judging import Regression, regressions
+from .judging import Regression, hints, regressions
 from .levels import Level
 from .losses import Loss, losses
 from .points import Point, Series, commits, only, series
@@ -23,6 +23,7 @@ __all__ = [
     "Step",
     "Thresholds",
     "commits",
+    "hints",
     "losses",
     "only",
     "regressions",

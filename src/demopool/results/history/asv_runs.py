@@ -1,4 +1,4 @@
-"""Measure suspects again: their cells at two commits in turns, by a process of :mod:`.asv_turns`.
+"""Measure suspects again: their cells at some commits in turns, by a process of :mod:`.asv_turns`.
 
 The values of every round are kept in ``.asv/confirm`` of the project, a file for every call of
 this; the history stays as it was. asv is run only in the project around the current folder, and
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,8 @@ from .judging import Regression
 from .points import Series
 
 FOLDER = ENVIRONMENTS
+LONG = 3
+"""Commits."""
 PATIENCE = 10.0
 """Seconds for asv to end its processes when it is interrupted."""
 
@@ -36,16 +38,12 @@ Measure = Callable[[str, Sequence[str]], Mapping[str, float | None]]
 """The values of cells, by their patterns, at a commit; None of what failed."""
 
 
-class Pair(NamedTuple):
-    """Two commits that are compared on one machine with one number of threads."""
+class Group(NamedTuple):
+    """Commits that are compared on one machine with one number of threads, oldest first."""
 
     machine: str
     threads: int | None
-    commits: tuple[str, str]
-
-
-Asv = Callable[[Path, Pair, Sequence[str]], AbstractContextManager[Measure]]
-"""What measures cells of a project at the commits of a pair."""
+    commits: tuple[str, ...]
 
 
 def is_suspect(regression: Regression) -> bool:
@@ -54,71 +52,119 @@ def is_suspect(regression: Regression) -> bool:
 
 
 def confirmed(
-    found: Sequence[Regression], project: Path, ratio: float, report: Report, asv: Asv | None = None
+    found: Sequence[Regression],
+    hints: Sequence[Regression],
+    project: Path,
+    ratio: float,
+    report: Report,
 ) -> list[Regression]:
-    """The same regressions; what was suspected is confirmed, refuted, or as it was if undecided."""
-    pairs: dict[Pair, dict[str, Series]] = {}
-    for regression in filter(is_suspect, found):
+    """The same regressions; what was suspected is confirmed, refuted, or as it was if undecided.
+
+    Of the hints only those that prove true.
+    """
+    groups: dict[Group, dict[str, Series]] = {}
+    for regression in filter(is_suspect, [*found, *hints]):
         one = regression.series
-        pairs.setdefault(_pair(regression), {})[pattern(one)] = one
-    if len({pair.machine for pair in pairs}) > 1:
-        names = ", ".join(sorted({pair.machine for pair in pairs}))
+        groups.setdefault(_group(regression), {})[pattern(one)] = one
+    if len({group.machine for group in groups}) > 1:
+        names = ", ".join(sorted({group.machine for group in groups}))
         raise InvalidInput(f"--confirm measures here: name this machine by --machine ({names}).")
-    answers: dict[tuple[Pair, str], Confirmation] = {}
+    answers = _measured(groups, project, ratio, report)
+
+    def again(regression: Regression) -> Regression:
+        if not is_suspect(regression):
+            return regression
+        return _with(regression, answers.get((_group(regression), pattern(regression.series))))
+
+    true = [r for r in map(again, hints) if r.state in ("confirmed", "fixed")]
+    # Two steps of the history may prove to be one.
+    unique: dict[object, Regression] = {}
+    for r in [*map(again, found), *true]:
+        unique.setdefault((r.series, r.commit, r.state, r.fixed_by), r)
+    return list(unique.values())
+
+
+def _measured(
+    groups: Mapping[Group, Mapping[str, Series]], project: Path, ratio: float, report: Report
+) -> dict[tuple[Group, str], Confirmation]:
+    """Group after group."""
+    answers: dict[tuple[Group, str], Confirmation] = {}
     file = project / FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.jsonl"
     done = 0
-    for number, (pair, cells) in enumerate(pairs.items()):
-        left = len(pairs) - number - 1
+    sizes = [len(group.commits) for group in groups]
+    for number, (group, cells) in enumerate(groups.items()):
+        later = LOOKS[0] * sum(sizes[number + 1 :])
 
-        def say(turn: int, last: int, what: str, done: int = done, left: int = left) -> None:
-            report(done + turn, done + 2 * (last + left * LOOKS[0]), what)
+        def say(turn: int, last: int, what: str, done: int = done, after: int = later) -> None:
+            report(done + turn, done + last + after, what)
 
-        say(0, LOOKS[0], f"preparing {' and '.join(commit[:8] for commit in pair.commits)}")
-        with (asv or measuring)(project, pair, list(cells)) as measure:
-            taken, judged = _judged(pair, list(cells), measure, ratio, say, file)
+        names = ", ".join(commit[:8] for commit in group.commits)
+        say(0, LOOKS[0] * len(group.commits), f"preparing {names}")
+        with measuring(project, group, list(cells)) as measure:
+            taken, judged = _judged(group, list(cells), measure, ratio, say, file)
         done += taken
-        answers.update({(pair, cell): answer for cell, answer in judged.items()})
-    return [
-        _with(r, answers.get((_pair(r), pattern(r.series)))) if is_suspect(r) else r for r in found
-    ]
+        answers.update({(group, cell): answer for cell, answer in judged.items()})
+    return answers
 
 
-def _pair(regression: Regression) -> Pair:
+def _group(regression: Regression) -> Group:
+    """Two commits before the step, two from it on, and the newest one that should show it."""
     one = regression.series
-    newest = [point.commit for point in one.points if point.value is not None][-1]
-    return Pair(one.machine or "", one.threads, (regression.last_good, newest))
+    known = [(p.commit, p.value) for p in one.points if p.value is not None]
+    order = [commit for commit, _ in known]
+    step, end = order.index(regression.commit), len(order)
+    if regression.fixed_by is not None:
+        end = order.index(regression.fixed_by)
+        # Noise may have put the end of a long level a commit too late.
+        end -= end - step > LONG
+    good = order.index(regression.last_good)
+    # The commit before the last good one, too, unless it was as slow for reasons of its own.
+    middle = (regression.before * regression.after) ** 0.5
+    start = good - 1 if good > 0 and known[good - 1][1] < middle else good
+    near = [*order[start : good + 1], *order[step : min(step + 2, end)], order[end - 1]]
+    return Group(one.machine or "", one.threads, tuple(dict.fromkeys(near)))
 
 
 def _with(regression: Regression, answer: Confirmation | None) -> Regression:
     if answer is None:
         return regression
-    state = regression.state if answer.verdict == "undecided" else answer.verdict
-    return replace(regression, state=state, confirmation=answer)
+    if answer.verdict != "confirmed":
+        state = "refuted" if answer.verdict == "refuted" else regression.state
+        return replace(regression, state=state, confirmation=answer)
+    place = answer.commits.index(answer.appeared)
+    return replace(
+        regression,
+        state="confirmed" if regression.fixed_by is None else "fixed",
+        commit=answer.appeared,
+        last_good=answer.commits[place - 1],
+        confirmation=answer,
+    )
 
 
 def _judged(
-    pair: Pair, cells: Sequence[str], measure: Measure, ratio: float, report: Report, file: Path
+    group: Group, cells: Sequence[str], measure: Measure, ratio: float, report: Report, file: Path
 ) -> tuple[int, dict[str, Confirmation]]:
     """How many turns it took, and what they have shown of each cell."""
     pending = list(cells)
-    rounds: dict[str, list[tuple[float, float]]] = {cell: [] for cell in cells}
+    rounds: dict[str, list[tuple[float, ...]]] = {cell: [] for cell in cells}
     answers: dict[str, Confirmation] = {}
     done = 0
     for first, last in zip((0, *LOOKS), LOOKS, strict=False):
         for number in range(first, last if pending else first):
             values = {}
-            for commit in turns(pair.commits, number):
+            for commit in turns(group.commits, number):
                 what = f"round {number + 1} of {last}: {commit[:8]}, {len(pending)} cells"
-                report(done, last, what)
+                report(done, last * len(group.commits), what)
                 values[commit] = measure(commit, pending)
                 done += 1
-            _keep(file, {"round": number, "threads": pair.threads, "values": values})
+            _keep(file, {"round": number, "threads": group.threads, "values": values})
             for cell in pending:
-                before, after = (values[commit].get(cell) for commit in pair.commits)
-                if before is not None and after is not None:
-                    rounds[cell].append((before, after))
+                found = [values[commit].get(cell) for commit in group.commits]
+                whole = tuple(value for value in found if value is not None)
+                if len(whole) == len(found):
+                    rounds[cell].append(whole)
         for cell in list(pending):
-            answer = judge(pair.commits, rounds[cell], ratio, least=last)
+            answer = judge(group.commits, rounds[cell], ratio, least=last)
             if answer is not None:
                 answers[cell] = answer
                 if answer.verdict != "undecided":
@@ -133,7 +179,7 @@ def _keep(file: Path, line: object) -> None:
 
 
 @contextmanager
-def measuring(project: Path, pair: Pair, patterns: Sequence[str]) -> Iterator[Measure]:
+def measuring(project: Path, group: Group, patterns: Sequence[str]) -> Iterator[Measure]:
     """A process that measures; it ends with this one, whatever ends this one."""
     ours, theirs = socket.socketpair()
     folder = tempfile.mkdtemp(prefix="demopool-confirm-")
@@ -173,8 +219,8 @@ def measuring(project: Path, pair: Pair, patterns: Sequence[str]) -> Iterator[Me
             return ask({"commit": commit, "patterns": list(cells)})
 
         try:
-            facts = {"commits": pair.commits, "patterns": list(patterns)}
-            ask({"file": CONFIGURATION, "threads": pair.threads, **facts})
+            facts = {"commits": group.commits, "patterns": list(patterns)}
+            ask({"file": CONFIGURATION, "threads": group.threads, **facts})
             yield measure
         finally:
             process.stdin.close()

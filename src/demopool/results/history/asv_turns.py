@@ -1,12 +1,12 @@
-"""A process that measures cells at two commits in turns, with asv's own parts, for ``asv_runs``.
+"""A process that measures cells at some commits in turns, with asv's own parts, for ``asv_runs``.
 
     python -P -m demopool.results.history.asv_turns SOCKET
 
 It works in the folder of asv's configuration. SOCKET is the number of an open socket, with a JSON
-object a line. The first request has what :class:`Turns` takes, and is answered when both commits
+object a line. The first request has what :class:`Turns` takes, and is answered when all commits
 are ready; every other one has a commit and patterns of cells, and is answered by their values.
 
-``asv run`` starts anew and installs its commit in every turn. Here each of the two commits has an
+``asv run`` starts anew and installs its commit in every turn. Here each commit has an
 environment and a process that has imported the suite, so that a turn costs little more than its
 measurements, each of which is a process of its own as with asv.
 """
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENTS = Path(".asv", "confirm")
-"""They stay, as asv's own do: the next pair is installed into the same two."""
+"""They stay, as asv's own do: the next commits are installed into the same ones."""
 
 
 class Turns:
-    """Two commits, and the cells that asv's patterns select, ready to be measured."""
+    """Some commits, and the cells that asv's patterns select, ready to be measured."""
 
     def __init__(self, file: str, threads: int | None, commits: list[str], patterns: list[str]):
         from asv.build_cache import BuildCache
@@ -33,39 +33,36 @@ class Turns:
         from asv.plugin_manager import plugin_manager
         from asv.repo import get_repo
 
-        self._servers: dict[str, Any] = {}
         self._prepared: dict[tuple[str, str], str | None] = {}
         conf = Config.load(file)
         for plugin in conf.plugins:
             plugin_manager.import_plugin(plugin)
         _set_threads(conf, threads)
         repo, history = get_repo(conf), _environment(conf)
-        for name, commit in zip(("before", "after"), commits, strict=True):
-            conf.env_dir = str(ENVIRONMENTS.absolute() / name)
-            own = _environment(conf)
+        environments = {}
+        for number, commit in enumerate(commits):
+            conf.env_dir = str(ENVIRONMENTS.absolute() / str(number))
+            environments[commit] = own = _environment(conf)
             own.create()
             # What asv has built for the history need not be built again.
             own._cache = BuildCache(conf, history._path)
             own.install_project(conf, repo, commit)
-            self._servers[commit] = _server(own, conf)
         self._cells = _cells(conf, repo, own, patterns)
+        # Last, because a server that runs must be closed.
+        self._servers = {commit: _server(own, conf) for commit, own in environments.items()}
 
     def measure(self, commit: str, patterns: list[str]) -> dict[str, float | None]:
         """None of what failed or was skipped."""
         return {pattern: self._value(commit, *self._cells[pattern]) for pattern in patterns}
 
     def _value(self, commit: str, benchmark: dict[str, Any], place: int) -> float | None:
-        from asv.results import Results
         from asv.runner import run_benchmark
 
-        name, params = benchmark["name"], benchmark["params"]
         where = self._setup_cache(commit, benchmark)
         done = run_benchmark(benchmark, self._servers[commit], False, [place], cwd=where)
-        found = Results.unnamed()
-        found.add_result(benchmark, done, selected_idx=[place])
-        stats = found.get_result_stats(name, params)[place]
-        # As in the history: of times the lower quartile, of what is tracked the value.
-        value = found.get_result_value(name, params)[place] if stats is None else stats["q_25"]
+        calls, value = done.samples[place], done.result[place]
+        # Of calls that are timed the fastest: it feels least what else the machine does.
+        value = min(calls) if calls else value
         return None if value is None or value != value else float(value)
 
     def _setup_cache(self, commit: str, benchmark: dict[str, Any]) -> str | None:

@@ -1,9 +1,12 @@
-"""Suspects are measured again: the commit before and the newest one in turns, A B, B A, A B.
+"""Suspects are measured again: commits before the step and after it in turns, A B C, C B A, A B C.
 
-Every round measures both commits, each in new processes, one after the other: what the machine does
-meanwhile hits both. Judged is the logarithm of the ratio in a round, by Yuen's t of trimmed means,
-which a fifth of spoilt rounds on either side does not move: after 6 rounds and, where these do not
-decide, after 12 and after 20. Each look has a third of the 1 % that an error may have.
+Every round measures each of them, in new processes, one after the other: what the machine does
+meanwhile hits all. Of a time it is the fastest call that counts. Measured are the two commits
+before the step, the two after it, and the newest one that should show it. Judged is the logarithm
+of the ratio of the newest to the oldest in a round, by Yuen's t of trimmed means, which a fifth of
+spoilt rounds on either side does not move: after 6 rounds and, where these do not decide, after 12
+and after 20. Each look has a third of the 1 % that an error may have. What is confirmed is put down
+to the commit where the medians of all rounds step up, which noise may have hidden in the history.
 
 confirmed   the interval of the ratio lies above 1, and the ratio itself is as large as a step must
             be to count
@@ -33,15 +36,17 @@ LEAST_SPREAD = 0.01
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What rounds of both commits have shown; ``ratio`` is that of a round, newest / before.
+    """What rounds of some commits have shown; ``ratio`` is that of a round, newest / oldest.
 
-    commits        the one before the step, and the newest measured one
-    before, after  median values at these
+    commits        that were measured, oldest first
+    appeared       the one among them where the value went up, if it did
+    before, after  median values at the oldest and at the newest
     low, high      limits of the ratio; each is passed by chance in a third of 1 % of cases
     verdict        ``confirmed``, ``refuted`` or ``undecided``
     """
 
-    commits: tuple[str, str]
+    commits: tuple[str, ...]
+    appeared: str
     rounds: int
     before: float
     after: float
@@ -52,12 +57,12 @@ class Confirmation:
 
 
 def judge(
-    commits: tuple[str, str],
-    rounds: Sequence[tuple[float, float]],
+    commits: tuple[str, ...],
+    rounds: Sequence[tuple[float, ...]],
     ratio: float,
     least: int = LOOKS[0],
 ) -> Confirmation | None:
-    """``rounds``: the values of both commits; None of fewer than two, or where one is zero.
+    """``rounds``: the values of all commits; None of fewer than two, or where one is zero.
 
     Nothing is decided by fewer than ``least``: some may have failed.
     """
@@ -65,7 +70,7 @@ def judge(
 
     if len(rounds) < 2 or min(map(min, rounds)) <= 0:
         return None
-    found = sorted(log(after / before) for before, after in rounds)
+    found = sorted(log(values[-1] / values[0]) for values in rounds)
     count, cut = len(found), len(found) // TRIMMED
     kept = found[cut : count - cut]
     # Of the whole, with the values that were cut off put where the cut is.
@@ -80,13 +85,25 @@ def judge(
             verdict = "confirmed"
         elif high < limit:
             verdict = "refuted"
-    before, after = (median(pair[side] for pair in rounds) for side in (0, 1))
-    return Confirmation(commits, count, before, after, exp(middle), exp(low), exp(high), verdict)
+    usual = [median(values) for values in zip(*rounds, strict=True)]
+    appeared = commits[_step_in([log(value) for value in usual])]
+    limits = (exp(middle), exp(low), exp(high))
+    return Confirmation(commits, appeared, count, usual[0], usual[-1], *limits, verdict)
 
 
-def turns(commits: tuple[str, str], number: int) -> tuple[str, str]:
-    """In what order a round measures them: every other one begins with the second."""
-    return commits if number % 2 == 0 else (commits[1], commits[0])
+def _step_in(heights: Sequence[float]) -> int:
+    """Where the second of two levels begins that fit best."""
+
+    def misfit(place: int) -> float:
+        sides = heights[:place], heights[place:]
+        return sum(abs(height - median(side)) for side in sides for height in side)
+
+    return min(range(1, len(heights)), key=misfit)
+
+
+def turns(commits: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """In what order a round measures them: every other one begins with the newest."""
+    return commits if number % 2 == 0 else commits[::-1]
 
 
 def pattern(one: Series) -> str:

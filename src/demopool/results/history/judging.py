@@ -16,7 +16,8 @@ suspect
     the same factor at one or two commits, but most other baselines did not, and the load is not
     known (if it is known to be low, that is chance, too, and the step is open).
 fixed
-    The value came back, and not only because the machine became faster.
+    It was open, and the value came back, not only because the machine became faster. A suspect
+    whose value came back is still one, because it may never have been the commit.
 
 How often this errs is simulated by ``python -m tools.history_errors``.
 """
@@ -41,7 +42,7 @@ from .changes import (
     steps,
 )
 from .confirming import Confirmation
-from .levels import Level
+from .levels import HINT_PRICE, Level
 from .points import Point, Series, beside
 
 WITNESSES = 3
@@ -68,7 +69,7 @@ class Regression:
     now                the newest level, and ``remains``, its ratio to ``before``
     state              ``open``, ``suspect``, ``machine`` or ``fixed``; after ``--confirm`` also
                        ``confirmed`` or ``refuted``
-    fixed_by           the commit with which the value came back
+    fixed_by           the commit with which the value came back, of a suspect too
     measured           how many measured commits show it; with 1 measure again before blaming
     busy               how many of these were measured on a busy machine
     software_changed   the fingerprint is not the same on both sides: it may not be the commit
@@ -136,6 +137,22 @@ def regressions(
     return sorted(found, key=_rank)
 
 
+def hints(
+    lines: Sequence[Series], known: Iterable[Regression], ratio: float = RATIO
+) -> list[Regression]:
+    """Slower times that stand out too little to be told, to be measured again: all are suspects.
+
+    Only of series that have no regression in ``known`` already.
+    """
+    told = {regression.series for regression in known if regression.state != "machine"}
+    closer = {replace(one, step_price=HINT_PRICE): one for one in lines if one.quantity == "time"}
+    return [
+        replace(found, series=closer[found.series], state="suspect")
+        for found in regressions(closer, ratio=ratio)
+        if found.state != "machine" and closer[found.series] not in told
+    ]
+
+
 def _controls(
     one: Series, baselines: Mapping[tuple[Any, ...], Series]
 ) -> tuple[Series | None, list[Series]]:
@@ -169,10 +186,10 @@ def _of_one(
             state = "open" if known_quiet else "suspect"
         if state == "open" and one.all_loaded:
             state = "suspect"
-        if back is not None and state != "machine":
+        if back is not None and state == "open":
             state = "fixed"
         yield _regression(one, step, moved, state, back)
-        stands |= state in ("open", "suspect")
+        stands |= state in ("open", "suspect") and back is None
     if one.quantity != "time":
         return
     if not stands and not one.all_loaded and any(point.loaded for point in one.points):
@@ -253,7 +270,7 @@ def _regression(
         ratio=step.ratio,
         remains=now / step.before if step.before > 0 else None,
         state=state,
-        fixed_by=one.points[back.first].commit if back and state == "fixed" else None,
+        fixed_by=one.points[back.first].commit if back and state != "machine" else None,
         measured=len(shown),
         busy=sum(point.busy for point in shown),
         software_changed=good.fingerprint != bad.fingerprint,

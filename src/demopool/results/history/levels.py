@@ -43,17 +43,20 @@ from ...errors import DemopoolError
 
 STEP_PRICE = 8.0
 """Of a step in the fit, in units of the noise."""
+HINT_PRICE = 3.0
+"""The same where every step is measured again (``--confirm``) before it is believed."""
 SHORT = 8
 """With fewer values the noise cannot be read off them and is taken from ``NOISE``."""
 NOISE = {
     "time": 0.04,
     "tracked time": 0.12,
     "memory": 0.001,
-    "error": 0.001,
+    "error": 0.3,
     "count": 0.0005,
     "other": 0.001,
 }
-"""Between runs of identical code: a quartile, a median or single call, and what repeats exactly."""
+"""Between runs of identical code: a quartile, a median or single call, what repeats exactly, and
+rounding, which in float32 can be three times as large where arrays lie at other addresses."""
 LEAST_NOISE = {"time": 0.01, "tracked time": 0.01}
 """What a lucky series may read off at the lowest; for what repeats exactly it is ``NOISE``."""
 
@@ -67,14 +70,16 @@ class Level:
     value: float
 
 
-def levels_of(values: Sequence[float | None], kind: str) -> tuple[Level, ...]:
+def levels_of(
+    values: Sequence[float | None], kind: str, price: float = STEP_PRICE
+) -> tuple[Level, ...]:
     """The levels of a series; ``kind`` is a key of ``NOISE``."""
     places = [place for place, value in enumerate(values) if value is not None]
     known = [value for value in values if value is not None]
     if not known:
         return ()
     heights = _heights(known)
-    ends, *_ = _solver()(heights, [1.0] * len(known), gamma=STEP_PRICE * _noise(heights, kind))
+    ends, *_ = _solver()(heights, [1.0] * len(known), gamma=price * _noise(heights, kind))
     return tuple(
         Level(places[start], places[end - 1], median(known[start:end]))
         for start, end in pairwise([0, *ends])
