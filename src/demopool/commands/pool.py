@@ -68,7 +68,17 @@ LINE_SECONDS = 10.0
 @click.option(
     "--memory",
     metavar="SIZE",
-    help="Maximum of the process: 500MB, 2GB.  [default: a quarter of what is free]",
+    help="Maximum in all: 500MB, 2GB.  [default: a quarter of what is free]",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Work in so many processes, which share cores and --memory.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Work on this Dask cluster (tcp://...); --memory is then of each worker.",
 )
 @click.option("--keep-going", is_flag=True, help="Leave out what fails; its rows are NaN.")
 @click.option("--fresh", is_flag=True, help="Overwrite OUT, and begin again.")
@@ -95,6 +105,7 @@ def pool_command(
     demopool pool maps/ -o descriptors.npy --layout nchw
     demopool pool 'shards/*.h5' -o out.zarr --descriptor sketched-democratic
     demopool pool a.npy b.npz -o out.npy --descriptor power --memory 2GB
+    demopool pool maps/ -o out.zarr --layout nchw --jobs 2
     """
     with _progress() as report:
         result = pool_files(

@@ -29,14 +29,15 @@ SCHEMA = 1
 
 def identity(settings: Settings, inputs: str, files: int, plan: Plan) -> dict[str, Any]:
     """What must not change between the runs that make one output."""
+    found = {"settings": asdict(settings), "inputs": inputs, "files": files}
+    return found | {"code": code_of(plan)}
+
+
+def code_of(plan: Plan) -> dict[str, Any]:
+    """Versions of all code that a plan's descriptors depend on."""
     backends = sorted({decision.backend for decision in plan.decisions})
-    return {
-        "settings": asdict(settings),
-        "inputs": inputs,
-        "files": files,
-        "code": {"demopool": __version__, "hashes": hashing.VERSION}
-        | {name: code_key(name) for name in backends},
-    }
+    found = {"demopool": __version__, "hashes": hashing.VERSION}
+    return found | {name: code_key(name) for name in backends}
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ changes no descriptor, if the cost model says that the calls saved are worth the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -84,6 +84,11 @@ class Plan:
 
     def by_size(self) -> dict[Size, Decision]:
         return {Size(one.n, one.d, one.dtype): one for one in self.decisions}
+
+    def only_for(self, sizes: Collection[Size]) -> Plan:
+        """With the decisions on these sizes alone, to be sent elsewhere."""
+        kept = (one for size, one in self.by_size().items() if size in sizes)
+        return replace(self, decisions=tuple(kept))
 
     def as_stored(self) -> dict[str, Any]:
         return asdict(self)

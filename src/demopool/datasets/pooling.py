@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -21,7 +22,7 @@ from ..measurement.memory import available_host_bytes
 from ..problem import hashing
 from ..problem.feature_files import IMAGES
 from ..problem.vocabulary import Backend
-from . import pipeline
+from . import cluster, pipeline
 from .images import Images, open_images
 from .index import has_parquet, index_path, write_index
 from .journal import SCHEMA, Journal, damaged, difference, identity, other_than
@@ -116,6 +117,8 @@ def pool_files(
     layout: str | None = None,
     dataset: str | None = None,
     memory: float | None = None,
+    jobs: int | None = None,
+    scheduler: str | None = None,
     choose: bool = False,
     fresh: bool = False,
     keep_going: bool = False,
@@ -130,7 +133,11 @@ def pool_files(
     descriptor  as for ``describe``
     layout      ``"nd"``, or ``"nchw"`` or ``"nhwc"`` for conv maps
     dataset     the only arrays to take of files with several
-    memory      maximum bytes of the process; a quarter of what is free by default
+    memory      maximum bytes, shared by the processes of ``jobs``, or of each worker of a
+                ``scheduler``; a quarter of what is free by default
+    jobs        work in so many processes, a local Dask cluster; call it below
+                ``if __name__ == "__main__":`` then
+    scheduler   work on the Dask cluster at this address, ``tcp://...``
     choose      measure first, 20 s, which backend is the fastest for these sizes
     fresh       overwrite an output of another run, and begin this one again
     keep_going  leave out files and images that fail: their rows are NaN
@@ -148,6 +155,8 @@ def pool_files(
     if unknown:
         raise InvalidInput(f"pool_files has no parameter {', '.join(unknown)}.")
     settings = Settings(descriptor, **given)
+    if jobs is not None and (jobs < 1 or scheduler is not None):
+        raise InvalidInput("jobs must be at least 1, and not together with scheduler.")
     report = progress or (lambda done, total, what: None)
     report(0, 0, "opening files")
     images = open_images(inputs, layout=settings.layout, dataset=dataset, keep_going=keep_going)
@@ -159,8 +168,10 @@ def pool_files(
         if plan is None:
             if choose:
                 _choose(images, settings, report)
-            plan = _begun(path, journal, images, settings, memory)
-        return _run(path, journal, images, settings, plan, keep_going, report, begin)
+            each = (memory or _default_memory()) / (jobs or 1)
+            plan = _begun(path, journal, images, settings, each)
+        with _workers(jobs, scheduler) as run_units:
+            return _run(path, journal, images, settings, plan, keep_going, report, begin, run_units)
 
 
 def _gone_on_with(
@@ -189,14 +200,12 @@ def _gone_on_with(
     return plan
 
 
-def _begun(
-    path: Path, journal: Journal, images: Images, settings: Settings, memory: float | None
-) -> Plan:
+def _begun(path: Path, journal: Journal, images: Images, settings: Settings, memory: float) -> Plan:
     if has_parquet():
         import pyarrow.parquet  # noqa: F401  # it belongs to the memory that libraries hold
     if journal.exists():
         journal.lock()  # nobody else may be writing
-    plan = make_plan(images, settings, int(memory or _default_memory()))
+    plan = make_plan(images, settings, int(memory))
     journal.remove()  # before the rows that it speaks of
     Output.of(path, plan).create()
     journal.begin(identity(settings, images.digest(), len(images.stamps), plan), plan)
@@ -205,6 +214,16 @@ def _begun(
 
 def _default_memory() -> int:
     return (available_host_bytes() or 4 * 10**9) // FREE_SHARE
+
+
+@contextmanager
+def _workers(jobs: int | None, scheduler: str | None) -> Iterator[Callable[..., Iterator[Record]]]:
+    """What does the units: this process, or a cluster."""
+    if jobs is None and scheduler is None:
+        yield pipeline.run_units
+        return
+    with cluster.client_of(jobs, scheduler) as client:
+        yield partial(cluster.run_units, client=client)
 
 
 def _choose(images: Images, settings: Settings, report: Progress) -> None:
@@ -225,6 +244,7 @@ def _run(
     keep_going: bool,
     report: Progress,
     begin: float,
+    run_units: Callable[..., Iterator[Record]],
 ) -> PoolResult:
     starting = perf_counter() - begin
     output = Output.of(path, plan)
@@ -235,7 +255,7 @@ def _run(
     left = (number for number in range(plan.units) if number not in before)
     units: Iterable[Unit] = (unit_of(images, plan, number) for number in left)
     try:
-        for record in pipeline.run_units(
+        for record in run_units(
             units, plan, settings, output, journal.append, keep_going=keep_going
         ):
             done += record.images

@@ -28,6 +28,9 @@ class Unit(NamedTuple):
     stop: int
     runs: tuple[tuple[StoredArray, int, int], ...]
 
+    def sizes(self) -> set[Size]:
+        return {Size(array.n, array.d, array.dtype) for array, _, _ in self.runs}
+
 
 @dataclass
 class Record:
