@@ -16,13 +16,15 @@ kernel, which grows with their fourth power, within the range of float64.
 
 from .democratic import kernel, weights
 from .descriptors import describe
-from .pooling import center, normalize, pool, upper
+from .pooling import bilinear, center, normalize, pool, upper
 from .powers import matrix_power, power
-from .sketching import count_sketch, pool_sketch, power_sketch, sketch
+from .sketching import bilinear_sketch, count_sketch, pool_sketch, power_sketch, sketch
 from .spectra import Bounds, bounds, contributions, spectrum
 
 __all__ = [
     "Bounds",
+    "bilinear",
+    "bilinear_sketch",
     "bounds",
     "center",
     "contributions",

@@ -23,6 +23,14 @@ def pool(X: ArrayLike, a: ArrayLike | None = None, *, order: int = 2) -> NDArray
     return X.swapaxes(-1, -2) @ weighted
 
 
+def bilinear(X: ArrayLike, Y: ArrayLike) -> NDArray[Any]:
+    r"""Sum pooling of two streams, :math:`\sum_i x_i y_i^T = X^T Y` (Lin et al., ICCV 2015).
+
+    Shapes: ``(..., n, d1), (..., n, d2) -> (..., d1, d2)``. Complexity: O(n d1 d2).
+    """
+    return np.asarray(X, dtype=np.float64).swapaxes(-1, -2) @ np.asarray(Y, dtype=np.float64)
+
+
 def center(X: ArrayLike) -> NDArray[Any]:
     r"""Subtract from each image the mean of its rows, :math:`x_i - \frac{1}{n}\sum_j x_j`.
 

@@ -16,7 +16,7 @@ from ..problem.operations import OPERATIONS
 from ..problem.parameters import validated
 from ..problem.vocabulary import Backend, Descriptor, Dtype
 from ..profiles import auto
-from . import preparing
+from . import preparing, streams
 from .operations import Operations
 from .operations import backend as operations_of
 
@@ -49,7 +49,8 @@ def describe(
 ) -> Any:
     """One descriptor per image; an array stays in its library and on its device.
 
-    X           features: ``(n, d)`` or ``(B, n, d)``; with ``layout`` also conv maps
+    X           features: ``(n, d)`` or ``(B, n, d)``; with ``layout`` also conv maps; a tuple of
+                two arrays is two streams, of which ``sum`` and ``sketched-sum`` pool ``x y^T``
     descriptor  ``sum``, ``democratic``, ``power``, or their ``sketched-`` twins
     gamma       0 equalises all contributions, 1 is sum pooling (democratic)
     tau         damping of the Sinkhorn iteration (democratic)
@@ -72,8 +73,8 @@ def describe(
     accuracy    what ``auto`` may take: ``"fast"`` any route that conforms, ``"accurate"`` the most
                 accurate one, a number those whose known error is at most that
 
-    Returns ``(..., D)``: D is d*d, row by row, or d*(d+1)/2 of the triangle, or k when sketched,
-    or d for order 1.
+    Returns ``(..., D)``: D is d*d (of two streams d1*d2), row by row, or d*(d+1)/2 of the triangle,
+    or k when sketched, or d for order 1.
     """
     kind: Descriptor = validated(descriptor=descriptor)
     layout, order, check = validated(layout=layout, order=order, check=check)
@@ -93,16 +94,21 @@ def describe(
             f"vectorize='upper' of {descriptor} of order {order}", "only a matrix has a triangle"
         )
 
-    X, home = _array(X)
-    home.check_kind(X)
-    features = _as_rows(X, layout)
+    split = None
+    if isinstance(X, tuple) and len(X) == 2 and all(registry.owner(x) for x in X):
+        streams.refuse(kind, order, vectorize, route)
+        features, home, split = _two_streams(X[0], X[1], layout)
+    else:
+        X, home = _array(X)
+        home.check_kind(X)
+        features = _as_rows(X, layout)
     present = None
     if lengths is not None:
         features, present = preparing.padded(home, features, lengths, layout)
     if center:
         work = Dtype(dtype or home.inspect_features(features).dtype).result
         features = _centered(home, features, present, work, check, normalize)
-    if "auto" in (backend, *chosen.values()):
+    if split is None and "auto" in (backend, *chosen.values()):
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
         parameters |= {"gamma": gamma, "tau": tau}
         if dtype is not None:
@@ -130,12 +136,15 @@ def describe(
     if dtype is not None:
         features = ops.implementation.cast(features, work)
 
-    sketching: Hashes | None = None
-    if kind.is_sketched:
-        sketching = hashes(features.shape[-1], k, seed)
-    weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
-    v = _compute(ops, features, chosen, sketching, weighting, p, order)
-    v = v.reshape((*features.shape[:-2], k if sketching else features.shape[-1] ** order))
+    if split is not None:
+        features = ops.implementation.cast(features, work)
+        v = streams.pooled(ops, features, split, (k, seed) if kind.is_sketched else None)
+        v = v.reshape((*features.shape[:-2], k if kind.is_sketched else v.shape[-2] * v.shape[-1]))
+    else:
+        sketching = hashes(features.shape[-1], k, seed) if kind.is_sketched else None
+        weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
+        v = _compute(ops, features, chosen, sketching, weighting, p, order)
+        v = v.reshape((*features.shape[:-2], k if sketching else features.shape[-1] ** order))
     v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
     if dtype is not None:
         v = ops.implementation.cast(v, dtype)
@@ -143,6 +152,19 @@ def describe(
     if vectorize == "upper":
         v = preparing.upper(preparing.namespace(home, "a triangle", v), v, features.shape[-1])
     return v
+
+
+def _two_streams(X: Any, Y: Any, layout: str | None) -> tuple[Any, Operations, int]:
+    """Both in one array, the operations of their library, and where the second begins."""
+    (X, home), (Y, other) = _array(X), _array(Y)
+    if home is not other:
+        raise InvalidInput(
+            f"Two streams must be arrays of one library; got {home.name} and {other.name}."
+        )
+    for array, name in ((X, "X"), (Y, "Y")):
+        home.check_kind(array, name)
+    first, second = _as_rows(X, layout), _as_rows(Y, layout)
+    return streams.joined(home, first, second), home, first.shape[-1]
 
 
 def _centered(
