@@ -16,14 +16,17 @@ kernel, which grows with their fourth power, within the range of float64.
 
 from .democratic import kernel, weights
 from .descriptors import describe
-from .pooling import normalize, pool
+from .pooling import bilinear, center, normalize, pool, upper
 from .powers import matrix_power, power
-from .sketching import count_sketch, pool_sketch, power_sketch, sketch
+from .sketching import bilinear_sketch, count_sketch, pool_sketch, power_sketch, sketch
 from .spectra import Bounds, bounds, contributions, spectrum
 
 __all__ = [
     "Bounds",
+    "bilinear",
+    "bilinear_sketch",
     "bounds",
+    "center",
     "contributions",
     "count_sketch",
     "describe",
@@ -36,5 +39,6 @@ __all__ = [
     "power_sketch",
     "sketch",
     "spectrum",
+    "upper",
     "weights",
 ]

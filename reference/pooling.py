@@ -23,6 +23,39 @@ def pool(X: ArrayLike, a: ArrayLike | None = None, *, order: int = 2) -> NDArray
     return X.swapaxes(-1, -2) @ weighted
 
 
+def bilinear(X: ArrayLike, Y: ArrayLike) -> NDArray[Any]:
+    r"""Sum pooling of two streams, :math:`\sum_i x_i y_i^T = X^T Y` (Lin et al., ICCV 2015).
+
+    Shapes: ``(..., n, d1), (..., n, d2) -> (..., d1, d2)``. Complexity: O(n d1 d2).
+    """
+    return np.asarray(X, dtype=np.float64).swapaxes(-1, -2) @ np.asarray(Y, dtype=np.float64)
+
+
+def center(X: ArrayLike) -> NDArray[Any]:
+    r"""Subtract from each image the mean of its rows, :math:`x_i - \frac{1}{n}\sum_j x_j`.
+
+    Sum pooling then gives n times the covariance of the features, which MPN-COV (Li et al., ICCV
+    2017) and iSQRT-COV (Li et al., CVPR 2018) pool. The first row is subtracted before the mean is
+    taken, so that channels that are constant in an image become zero, not their rounding errors.
+
+    Shapes: ``(..., n, d) -> (..., n, d)``. Complexity: O(n d).
+    """
+    X = np.asarray(X, dtype=np.float64)
+    shifted = X - X[..., :1, :]
+    return shifted - shifted.mean(axis=-2, keepdims=True)
+
+
+def upper(A: ArrayLike) -> NDArray[Any]:
+    r"""The upper triangle of symmetric matrices, row by row, off-diagonal entries times
+    :math:`\sqrt 2`: half the length, with the dot products and norms of the whole matrices.
+
+    Shapes: ``(..., d, d) -> (..., d (d + 1) / 2)``. Complexity: O(d^2).
+    """
+    A = np.asarray(A, dtype=np.float64)
+    rows, columns = np.triu_indices(A.shape[-1])
+    return A[..., rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+
+
 def normalize(v: ArrayLike, *, axes: int = 1, kind: str = "signed-sqrt-l2") -> NDArray[Any]:
     r"""Element-wise :math:`\mathrm{sign}(v)\sqrt{|v|}`, then division by the l2 norm.
 

@@ -51,6 +51,19 @@ def pool_sketch(X: ArrayLike, hashes: Any, a: ArrayLike | None = None) -> NDArra
     return (np.asarray(a, dtype=np.float64)[..., np.newaxis] * sketches).sum(axis=-2)
 
 
+def bilinear_sketch(X: ArrayLike, Y: ArrayLike, first: Any, second: Any) -> NDArray[Any]:
+    r"""Tensor Sketch of two streams, :math:`\sum_i cs_1(x_i) * cs_2(y_i)`, a circular convolution.
+
+    ``first`` are hashes for X, whose h1 and s1 are used, ``second`` for Y, with h2 and s2 (Gao et
+    al., CVPR 2016, for two different streams Fukui et al., EMNLP 2016).
+
+    Shapes: ``(..., n, d1), (..., n, d2) -> (..., k)``. Complexity: O(n (d1 + d2 + k log k)).
+    """
+    one = np.fft.fft(count_sketch(X, first.h1, first.s1, first.k))
+    other = np.fft.fft(count_sketch(Y, second.h2, second.s2, second.k))
+    return np.fft.ifft(one * other).real.sum(axis=-2)
+
+
 def power_sketch(X: ArrayLike, hashes: Any, *, p: float = 0.5) -> NDArray[Any]:
     r"""Tensor Sketch of the matrix power :math:`A^p`, without forming :math:`A^p`.
 

@@ -100,6 +100,13 @@ def _differentiable() -> Iterator[tuple[str, Call, tuple[Tensor, ...]]]:
 
         yield f"describe {descriptor}", describe, (_features(2, 9, 5),)
 
+        def centred(X: Tensor, descriptor: str = descriptor) -> Tensor:
+            half = "full" if "sketched" in descriptor else "upper"
+            options: dict[str, Any] = {"center": True, "vectorize": half, "lengths": [9, 7]}
+            return dp.describe(X, descriptor, k=16, iterations=4, **options)
+
+        yield f"describe {descriptor} centred and padded", centred, (_features(2, 9, 5),)
+
 
 def _with_dead_channel() -> Tensor:
     """Rank deficient with n >= d: what couples range and null space counts. (Within the null space

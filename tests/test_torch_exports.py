@@ -29,6 +29,8 @@ def make(module: str, route: str) -> Any:
     if module == "SketchedDemocraticPool":
         weights = "auto" if route == "auto" else "dense"
         return modules.SketchedDemocraticPool(CHANNELS, k=64, route=weights, sketch=route)
+    if module == "BilinearPool":
+        return modules.BilinearPool((CHANNELS, CHANNELS), k=64 if route == "sketched" else None)
     return getattr(modules, module)(**({"route": route} if route else {}))
 
 

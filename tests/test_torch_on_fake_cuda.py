@@ -63,6 +63,7 @@ MODULES: list[tuple[str, dict[str, Any]]] = [
     *(("GammaDemocraticPool", {"route": "dense", "backward": b}) for b in BACKWARD),
     *(("GammaDemocraticPool", {"route": "matrix-free", "backward": b}) for b in BACKWARD),
     *(("SketchedDemocraticPool", {"channels": 20, "k": K, "sketch": s}) for s in ("fft", "moment")),
+    *(("BilinearPool", {"channels": (20, 20), **k}) for k in ({}, {"k": K})),
     *(("MatrixPowerPool", {"route": r}) for r in ("eigh", "gram", "svd", "newton-schulz", "polar")),
 ]
 OPS = Operations("torch:cuda", TorchImplementation("cuda"))

@@ -9,6 +9,7 @@ try:
         SecondOrderPool,
         SketchedDemocraticPool,
     )
+    from .pooling.torch_streams import BilinearPool
 except ModuleNotFoundError as missing:
     if missing.name != "torch":
         raise
@@ -17,4 +18,10 @@ except ModuleNotFoundError as missing:
     found = probe("torch:cpu")
     raise BackendUnavailable("demopool.torch", found.reason, found.install) from None
 
-__all__ = ["GammaDemocraticPool", "MatrixPowerPool", "SecondOrderPool", "SketchedDemocraticPool"]
+__all__ = [
+    "BilinearPool",
+    "GammaDemocraticPool",
+    "MatrixPowerPool",
+    "SecondOrderPool",
+    "SketchedDemocraticPool",
+]

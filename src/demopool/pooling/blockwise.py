@@ -30,6 +30,10 @@ def describe(X: Any, descriptor: str, *, layout: str | None = None, **parameters
             f"X must be a Dask array; got a {type(X).__name__}. demopool.describe takes arrays, "
             "dask.array.from_array makes a Dask array of one."
         )
+    if parameters.get("lengths") is not None:
+        raise InvalidInput(
+            "lengths are not known to blocks: make the rows of padding zeros, zero_rows='ignore'."
+        )
     core = _CORE.get(str(layout), "(n,d)")
     axes = core.count(",") + 1
     if X.ndim < axes:

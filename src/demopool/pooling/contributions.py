@@ -9,12 +9,11 @@ from __future__ import annotations
 from math import log2
 from typing import TYPE_CHECKING, Any
 
-import array_api_compat
-
 from ..contract.interface import ArrayFacts
-from ..errors import InvalidInput, Unsupported
+from ..errors import InvalidInput
 from ..problem.vocabulary import Dtype
 from ..reference import Bounds
+from .preparing import namespace
 
 if TYPE_CHECKING:
     from .operations import Operations
@@ -32,7 +31,7 @@ def contributions(
             f"p must be 1 with weights or order 1: the contributions to a matrix power have no "
             f"weights and are second order; got {p:g}."
         )
-    xp = _namespace(ops, "contributions", X)
+    xp = namespace(ops, "contributions", X)
     X, c = _in_range(xp, ops.implementation.cast(X, Dtype(facts.dtype).result), axes=2)
     if a is not None:
         a, most = _in_range(xp, a, axes=1)
@@ -49,7 +48,7 @@ def contributions(
 def bounds(ops: Operations, X: Any, facts: ArrayFacts, *, p: float, route: str) -> Bounds:
     """The contributions are the backend's. The spectrum is that of X in float64, as in the
     reference: its smallest value is of interest, and one without vectors costs little."""
-    xp = _namespace(ops, "bounds", X)
+    xp = namespace(ops, "bounds", X)
     C = contributions(ops, X, None, facts, p=p, order=2, route=route)
     wide = xp.astype(X, xp.float64)
     values = _eigenvalues(xp, wide)
@@ -88,12 +87,3 @@ def _eigenvalues(xp: Any, X: Any) -> Any:
     singular = xp.linalg.svdvals(X)
     cut = max(X.shape[-2:]) * xp.finfo(X.dtype).eps * xp.max(singular, axis=-1, keepdims=True)
     return xp.where(singular > cut, singular, xp.zeros_like(singular)) ** 2
-
-
-def _namespace(ops: Operations, what: str, X: Any) -> Any:
-    if not array_api_compat.is_array_api_obj(X):
-        raise Unsupported(
-            f"{what} on {ops.name}",
-            "its arrays have no arithmetic (cupy:cuda takes them where they are)",
-        )
-    return array_api_compat.array_namespace(X)

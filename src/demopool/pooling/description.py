@@ -16,6 +16,7 @@ from ..problem.operations import OPERATIONS
 from ..problem.parameters import validated
 from ..problem.vocabulary import Backend, Descriptor, Dtype
 from ..profiles import auto
+from . import preparing, streams
 from .operations import Operations
 from .operations import backend as operations_of
 
@@ -34,9 +35,12 @@ def describe(
     k: int = 8192,
     seed: int = 0,
     order: int = 2,
+    center: bool = False,
     layout: str | None = None,
+    lengths: Any = None,
     zero_rows: str = "warn",
     normalize: str = "signed-sqrt-l2",
+    vectorize: str = "full",
     backend: str = "auto",
     route: str = "auto",
     check: bool = True,
@@ -45,7 +49,8 @@ def describe(
 ) -> Any:
     """One descriptor per image; an array stays in its library and on its device.
 
-    X           features: ``(n, d)`` or ``(B, n, d)``; with ``layout`` also conv maps
+    X           features: ``(n, d)`` or ``(B, n, d)``; with ``layout`` also conv maps; a tuple of
+                two arrays is two streams, of which ``sum`` and ``sketched-sum`` pool ``x y^T``
     descriptor  ``sum``, ``democratic``, ``power``, or their ``sketched-`` twins
     gamma       0 equalises all contributions, 1 is sum pooling (democratic)
     tau         damping of the Sinkhorn iteration (democratic)
@@ -53,10 +58,14 @@ def describe(
     p           exponent (power)
     k, seed     length of the sketch, and which hashes (sketched)
     order       2, or 1 for first-order ``sum`` and ``democratic``
+    center      subtract the mean of an image's rows first: ``sum`` is then n times the covariance
     layout      ``"nd"`` (any leading axes), ``"nchw"`` or ``"nhwc"`` (one image or many)
+    lengths     of padded images, one number each: rows after that many are as if not there
     zero_rows   ``"warn"`` (once), ``"ignore"`` or ``"error"``, for democratic descriptors: a row of
                 zeros has weight 0, and the descriptor is that of the other rows
     normalize   ``"signed-sqrt-l2"``, ``"l2"`` or ``"none"``
+    vectorize   ``"full"``, or ``"upper"``: after the norm, the upper triangle of the matrix with
+                off-diagonal entries times sqrt(2), which keeps norms and dot products
     backend     ``"auto"`` or a name from ``demopool.backends()``
     route       ``"auto"`` or a route such as ``"dense"``, ``"gram+moment"``
     check       read the values once for NaN, infinities, zero rows and range
@@ -64,23 +73,42 @@ def describe(
     accuracy    what ``auto`` may take: ``"fast"`` any route that conforms, ``"accurate"`` the most
                 accurate one, a number those whose known error is at most that
 
-    Returns ``(..., D)``: D is d*d, row by row, or k when sketched, or d for order 1.
+    Returns ``(..., D)``: D is d*d (of two streams d1*d2), row by row, or d*(d+1)/2 of the triangle,
+    or k when sketched, or d for order 1.
     """
     kind: Descriptor = validated(descriptor=descriptor)
     layout, order, check = validated(layout=layout, order=order, check=check)
     gamma, tau, iterations, p = validated(gamma=gamma, tau=tau, iterations=iterations, p=p)
     k, seed, dtype = validated(k=k, seed=seed, dtype=dtype)
     zero_rows, normalize = validated(zero_rows=zero_rows, normalize=normalize)
+    center, vectorize = validated(center=center, vectorize=vectorize)
     backend, route = validated(backend=backend, route=route)
     chosen = routes.demand(descriptor, route)
     accuracy = routes.left_to(accuracy, route)
     if order == 1 and not all(OPERATIONS[step].has_order for step in kind.operations):
         raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
+    if order == 1 and center:
+        raise Unsupported("center=True with order 1", "centred features have the sum zero")
+    if vectorize == "upper" and (order == 1 or kind.is_sketched):
+        raise Unsupported(
+            f"vectorize='upper' of {descriptor} of order {order}", "only a matrix has a triangle"
+        )
 
-    X, home = _array(X)
-    home.check_kind(X)
-    features = _as_rows(X, layout)
-    if "auto" in (backend, *chosen.values()):
+    split = None
+    if isinstance(X, tuple) and len(X) == 2 and all(registry.owner(x) for x in X):
+        streams.refuse(kind, order, vectorize, route)
+        features, home, split = _two_streams(X[0], X[1], layout)
+    else:
+        X, home = _array(X)
+        home.check_kind(X)
+        features = _as_rows(X, layout)
+    present = None
+    if lengths is not None:
+        features, present = preparing.padded(home, features, lengths, layout)
+    if center:
+        work = Dtype(dtype or home.inspect_features(features).dtype).result
+        features = _centered(home, features, present, work, check, normalize)
+    if split is None and "auto" in (backend, *chosen.values()):
         parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
         parameters |= {"gamma": gamma, "tau": tau}
         if dtype is not None:
@@ -96,6 +124,8 @@ def describe(
     work = Dtype(dtype or facts.dtype).result
     if check and 0 not in facts.shape:
         magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
+        if present is not None:  # the zeros of padding are no zero rows
+            magnitudes = np.where(present, magnitudes, magnitudes.max(axis=-1, keepdims=True))
         _check_values(magnitudes, zero_rows if kind.method == "democratic" else "ignore")
         if normalize == "none":
             _check_range(magnitudes, facts.shape[-2:], work)
@@ -106,21 +136,56 @@ def describe(
     if dtype is not None:
         features = ops.implementation.cast(features, work)
 
-    sketching: Hashes | None = None
-    if kind.is_sketched:
-        sketching = hashes(features.shape[-1], k, seed)
-    weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
     # The norm mirrors a matrix while it scales it, so pooling need not.
-    in_triangles = normalize != "none" and order == 2 and "pool" in kind.operations
-    v = _compute(ops, features, chosen, sketching, weighting, p, order, in_triangles)
+    in_triangles = (
+        split is None and normalize != "none" and order == 2 and "pool" in kind.operations
+    )
+    if split is not None:
+        features = ops.implementation.cast(features, work)
+        v = streams.pooled(ops, features, split, (k, seed) if kind.is_sketched else None)
+        length = k if kind.is_sketched else v.shape[-2] * v.shape[-1]
+    else:
+        sketching = hashes(features.shape[-1], k, seed) if kind.is_sketched else None
+        weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
+        v = _compute(ops, features, chosen, sketching, weighting, p, order, in_triangles)
+        length = k if sketching else features.shape[-1] ** order
     if in_triangles:
         v = ops.normalize(v, axes=2, kind=normalize, overwrite=True, symmetric=True)
-    v = v.reshape((*features.shape[:-2], k if sketching else features.shape[-1] ** order))
+    v = v.reshape((*features.shape[:-2], length))
     if not in_triangles:
         v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
     if dtype is not None:
         v = ops.implementation.cast(v, dtype)
-    return v if ops is home else home.asarray(ops.to_numpy(v))
+    v = v if ops is home else home.asarray(ops.to_numpy(v))
+    if vectorize == "upper":
+        v = preparing.upper(preparing.namespace(home, "a triangle", v), v, features.shape[-1])
+    return v
+
+
+def _two_streams(X: Any, Y: Any, layout: str | None) -> tuple[Any, Operations, int]:
+    """Both in one array, the operations of their library, and where the second begins."""
+    (X, home), (Y, other) = _array(X), _array(Y)
+    if home is not other:
+        raise InvalidInput(
+            f"Two streams must be arrays of one library; got {home.name} and {other.name}."
+        )
+    for array, name in ((X, "X"), (Y, "Y")):
+        home.check_kind(array, name)
+    first, second = _as_rows(X, layout), _as_rows(Y, layout)
+    return streams.joined(home, first, second), home, first.shape[-1]
+
+
+def _centered(
+    home: Operations, X: Any, present: preparing.Mask | None, work: str, check: bool, normalize: str
+) -> Any:
+    """In the dtype of the work. A mean would spread what is not finite to all rows."""
+    if check and 0 not in X.shape:
+        magnitudes = home.implementation.row_magnitudes(X).astype(np.float64)
+        _check_values(magnitudes, "ignore")
+        if normalize != "none":
+            X = _into_range(home, X, magnitudes, work)
+    xp = preparing.namespace(home, "center", X)
+    return preparing.centered(xp, home.implementation.cast(X, work), present)
 
 
 def _picked(

@@ -20,6 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from array_api_compat import torch as xp
 from torch import Tensor, nn
 from torch.fx.experimental import symbolic_shapes
 
@@ -32,6 +33,7 @@ from ..problem.parameters import validated
 from ..problem.routes import left_to
 from ..problem.vocabulary import DTYPES
 from ..profiles import auto
+from . import preparing
 
 import torch  # isort: skip
 
@@ -60,32 +62,55 @@ class _Pooling(nn.Module):
     normalize: str
     dtype: torch.dtype | None
     layout: str | None
+    center: bool = False
+    vectorize: str = "full"
 
-    def __init__(self, normalize: str, dtype: torch.dtype | None, layout: str | None) -> None:
+    def __init__(
+        self,
+        normalize: str,
+        dtype: torch.dtype | None,
+        layout: str | None,
+        center: bool,
+        vectorize: str = "full",
+    ) -> None:
         super().__init__()
         if layout not in (None, "nchw", "nd"):
             raise InvalidInput(f"layout must be None, 'nchw' or 'nd'; got {layout!r}.")
         self.layout = layout
-        self.normalize = validated(normalize=normalize)
+        self.normalize, self.center = validated(normalize=normalize, center=center)
+        self.vectorize = validated(vectorize=vectorize)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise InvalidInput(f"dtype must be a floating-point dtype of torch; got {dtype!r}.")
         self.dtype = dtype
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         X = _rows(x, self.layout)
         single = X.dim() == 2
         X = X.unsqueeze(0) if single else X
+        present = None if lengths is None else self._present(X, lengths)
         route = self._route(X)
         with tensors.without_autocast(x.device.type):
-            X = tensors.working(X)
+            X = preparing.without_padding(xp, tensors.working(X), present)
             if self.normalize != "none":
                 # The scale of an image does not show in the descriptor, but squares might overflow.
                 X = X * tensors.range_factor(X)
+            if self.center:
+                X = preparing.centered(xp, X, present)
             pooled = self.pool(X, route).flatten(1)
             options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
             result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
+            if self.vectorize == "upper":
+                result = preparing.upper(xp, result, int(X.shape[-1]))
         result = result.squeeze(0) if single else result
         return result if self.dtype is None else result.to(self.dtype)
+
+    def _present(self, X: Tensor, lengths: Tensor) -> Tensor:
+        """Which rows of ``(B, n, d)`` are no padding. Lengths are not read: a GPU would wait."""
+        if self.layout != "nd":
+            raise InvalidInput("lengths are of rows (B, n, d): make the module with layout='nd'.")
+        if not isinstance(lengths, Tensor) or lengths.numel() != X.shape[0]:
+            raise InvalidInput(f"lengths must be a tensor of {X.shape[0]} whole numbers.")
+        return torch.arange(X.shape[1], device=X.device) < lengths.reshape(-1, 1)
 
     def pool(self, X: Tensor, route: str | None = None) -> Tensor:
         """The descriptor before it is normalised, by a route or else the module's own."""
@@ -125,7 +150,8 @@ class _Pooling(nn.Module):
         return auto.pick(case, home=backend, backend=backend, **asked).route
 
     def extra_repr(self) -> str:
-        given = (name for name in ("layout", "dtype") if getattr(self, name) is not None)
+        usual = {"layout": None, "dtype": None, "center": False, "vectorize": "full"}
+        given = (name for name, value in usual.items() if getattr(self, name) != value)
         names = [*self._shown(), *given]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
@@ -144,8 +170,10 @@ class SecondOrderPool(_Pooling):
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
         layout: str | None = None,
+        center: bool = False,
+        vectorize: str = "full",
     ) -> None:
-        super().__init__(normalize, dtype, layout)
+        super().__init__(normalize, dtype, layout, center, vectorize)
 
     def pool(self, X: Tensor, route: str | None = None) -> Tensor:
         pooled: Tensor = KERNELS["pool", route or self._route(X)](X, None, order=2)
@@ -163,11 +191,9 @@ class _Democratic(_Pooling):
         iterations: int,
         route: str,
         backward: str,
-        normalize: str,
-        dtype: torch.dtype | None,
-        layout: str | None,
+        *common: Any,
     ) -> None:
-        super().__init__(normalize, dtype, layout)
+        super().__init__(*common)
         self.gamma, self.tau, self.iterations = validated(
             gamma=gamma, tau=tau, iterations=iterations
         )
@@ -219,8 +245,11 @@ class GammaDemocraticPool(_Democratic):
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
         layout: str | None = None,
+        center: bool = False,
+        vectorize: str = "full",
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
+        common = (normalize, dtype, layout, center, vectorize)
+        super().__init__(gamma, tau, iterations, route, backward, *common)
 
     def pool(self, X: Tensor, route: str | None = None) -> Tensor:
         pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X, route), order=2)
@@ -257,8 +286,10 @@ class SketchedDemocraticPool(_Democratic):
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
         layout: str | None = None,
+        center: bool = False,
     ) -> None:
-        super().__init__(gamma, tau, iterations, route, backward, normalize, dtype, layout)
+        common = (normalize, dtype, layout, center)
+        super().__init__(gamma, tau, iterations, route, backward, *common)
         if sketch not in ("auto", "fft", "moment"):
             raise InvalidInput(f"sketch must be auto, fft or moment; got {sketch!r}.")
         if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
@@ -328,8 +359,10 @@ class MatrixPowerPool(_Pooling):
         normalize: str = "signed-sqrt-l2",
         dtype: torch.dtype | None = None,
         layout: str | None = None,
+        center: bool = False,
+        vectorize: str = "full",
     ) -> None:
-        super().__init__(normalize, dtype, layout)
+        super().__init__(normalize, dtype, layout, center, vectorize)
         self.p = validated(p=p)
         known = ("auto", *EXACT, "newton-schulz", "polar")
         if route not in known:

@@ -42,9 +42,11 @@ class SecondOrderPooling(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         k: int = 8192,
         seed: int = 0,
         order: int = 2,
+        center: bool = False,
         layout: str | None = None,
         zero_rows: str = "warn",
         normalize: str = "signed-sqrt-l2",
+        vectorize: str = "full",
         backend: str = "auto",
         route: str = "auto",
         check: bool = True,
@@ -60,9 +62,11 @@ class SecondOrderPooling(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.k = k
         self.seed = seed
         self.order = order
+        self.center = center
         self.layout = layout
         self.zero_rows = zero_rows
         self.normalize = normalize
+        self.vectorize = vectorize
         self.backend = backend
         self.route = route
         self.check = check

@@ -155,6 +155,8 @@ _RULES: dict[str, Rule] = {
     "kind": _one_of(*NORMALIZATIONS),
     "descriptor": _descriptor,
     "check": _boolean,
+    "center": _boolean,
+    "vectorize": _one_of("full", "upper"),
     "overwrite": _boolean,
     "triangle": _boolean,
     "symmetric": _boolean,
