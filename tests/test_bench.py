@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,23 @@ def test_every_commit_is_measured_by_its_hash(tmp_path: Path) -> None:
     assert command[-1] == f"{'c' * 40}^!"
     assert command[3:8] == ["run", "--config", "asv.conf.json", "--machine", "vm"]
     assert command[8:-1] == ["--bench", "^a", "--bench", "^b"]
+
+
+def test_a_commit_is_unpacked_in_place_of_the_last(tmp_path: Path) -> None:
+    environment = object.__new__(asv_plugin.Borrowed)
+    environment._path, environment._project = str(tmp_path / "env"), "demopool"
+    environment._set_installed_commit_hash = lambda commit: None
+    beside = environment._own / "other.pth"
+    beside.parent.mkdir(parents=True)
+    beside.write_text("")
+    for name in ("old", "new"):
+        wheel = tmp_path / name / "demopool-0.1.0-py3-none-any.whl"
+        wheel.parent.mkdir()
+        with zipfile.ZipFile(wheel, "w") as packed:
+            packed.writestr(f"demopool/{name}.py", "")
+            packed.writestr(f"demopool-0.1.0.dist-info/{name}", "")
+        environment._uninstall_project()
+        environment._global_env_vars = {"ASV_BUILD_CACHE_DIR": str(wheel.parent)}
+        environment._install_project(None, name, "")
+        found = {file.name for file in environment._own.rglob("*") if file.is_file()}
+        assert found == {"other.pth", f"{name}.py", name}

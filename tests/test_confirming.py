@@ -144,6 +144,28 @@ def test_the_rounds_are_believed_alone(
     assert gate(run, project, "--confirm")[0] == code
 
 
+def test_rounds_that_failed_do_not_count(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the first six failed: the rest decides after the second look, not before."""
+    project = measured(folder, STEP, [0.02] * 12)
+    asked: list[str] = []
+
+    @contextlib.contextmanager
+    def measuring(where: Path, group: Group, cells: Sequence[str]) -> Iterator[asv_runs.Measure]:
+        def measure(commit: str, patterns: Sequence[str]) -> dict[str, float | None]:
+            asked.append(commit)
+            slow = project.commits.index(commit) >= 8
+            return dict.fromkeys(patterns, None if len(asked) == 3 else 0.0142 if slow else 0.010)
+
+        yield measure
+
+    monkeypatch.setattr(asv_runs, "measuring", measuring)
+    (found,) = payload(run, project, "--confirm")["regressions"]
+    assert (found["state"], found["confirmation"]["rounds"]) == ("confirmed", 11)
+    assert len(asked) == 5 * 12
+
+
 def test_the_rounds_say_which_commit_it_was(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

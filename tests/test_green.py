@@ -262,3 +262,38 @@ def test_a_commit_that_git_does_not_know_keeps_the_others_in_order() -> None:
     assert history.commits(frame, ["a", "b", "c"]) == ["a", "b", "c", "x"]
     frame.loc[3, "date"] = pandas.Timestamp("2025-01-01", tz="UTC")
     assert history.commits(frame, ["a", "b", "c"]) == ["x", "a", "b", "c"]
+
+
+# --- the fastest call ---
+
+
+def with_calls(project: Made, number: int, calls: object) -> None:
+    """As ``asv run --record-samples`` stores them."""
+    (file,) = project.results.glob(f"*/{project.commits[number][:8]}-*.json")
+    stored = json.loads(file.read_text())
+    stored["result_columns"].append("samples")
+    for row in stored["results"].values():
+        row.append([calls])
+    file.write_text(json.dumps(stored))
+
+
+def test_the_fastest_call_is_followed_where_every_commit_has_it(run: Run, folder: Path) -> None:
+    project = measured(folder, [0.010, 0.012, 0.014])
+
+    def values() -> list[float]:
+        (one,) = payload(run, project)["series"]
+        return [point["value"] for point in one["points"]]
+
+    with_calls(project, 0, [0.011, 0.009, 0.010])
+    with_calls(project, 1, [0.012, 0.009])
+    assert values() == [0.010, 0.012, 0.014]
+    with_calls(project, 2, [0.009, 0.020])
+    assert values() == [0.009] * 3
+
+
+@pytest.mark.parametrize("calls", ["many", [], {"a": 1}, [None, 0.01], [0.01, "0.01"], [[0.01]]])
+def test_broken_calls_are_none(run: Run, folder: Path, calls: object) -> None:
+    project = measured(folder, [0.010])
+    with_calls(project, 0, calls)
+    (one,) = payload(run, project)["series"]
+    assert [point["value"] for point in one["points"]] == [0.010]

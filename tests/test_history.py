@@ -173,8 +173,12 @@ def test_the_command_tells_the_story(run: Run, project: Project) -> None:
     assert "▁▁▁█████" in text
     assert "10 series over 8 commits on 1 machine; 9 with a step." in text
     assert "1 more series without a step; --all shows them" in text
-    assert "nothing" not in text
-    assert "nothing" in run("--ratio", "1.5", "--all")[1]
+    table = out.partition("10 series over")[0]
+    assert "nothing" not in table
+    assert "nothing" in run("--ratio", "1.5", "--all")[1].partition("10 series over")[0]
+    gap, broken, last = (project.commits[name][:8] for name in ("gap", "broken", "last"))
+    assert f"failed from {broken} on, fixed by {last}; last good {gap}" in text
+    assert f"skipped from {gap} on, fixed by {broken}; last good {fixed}" in text
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "200"])
@@ -247,7 +251,10 @@ def test_what_failed_at_the_newest_commit_is_said(
     (kept / MACHINE / project.file("last").name).unlink()
     _, out, _ = run(kept)
     text = " ".join(out.split())
-    assert f"3 series failed at the newest commit {project.commits['broken'][:8]}" in text
+    gap, broken, fixed = (project.commits[name][:8] for name in ("gap", "broken", "fixed"))
+    assert f"2 series failed at the newest commit {broken}; last good {gap}" in text
+    # Before it failed it was not there.
+    assert f"1 series failed from {gap} on; last good {fixed}" in text
     assert "ValueError: planted" in text
 
 

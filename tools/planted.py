@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -301,7 +302,8 @@ def _words(one: tuple[str, str, str, str | None], names: Mapping[str, str]) -> s
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    required=True,
+    default=Path(tempfile.gettempdir(), "demopool-planted"),
+    show_default=True,
     help="For the copy and for what was found; repetitions that are there are not done again.",
 )
 def main(
@@ -310,8 +312,8 @@ def main(
     """Measure planted changes on a copy of this repository, and judge what history says.
 
     \b
-    python -m tools.planted --folder /tmp/planted --repetitions 10
-    python -m tools.planted --folder /tmp/planted --repetitions 10 --nothing
+    python -m tools.planted --repetitions 10
+    python -m tools.planted --repetitions 10 --nothing
     """
     kind = "nothing" if nothing else "planted"
     folder = folder.absolute()

@@ -28,7 +28,7 @@ from .points import Series
 
 FOLDER = ENVIRONMENTS
 LONG = 3
-"""Commits."""
+"""A level of more commits than that is measured at its last but one."""
 PATIENCE = 10.0
 """Seconds for asv to end its processes when it is interrupted."""
 
@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
 
 def is_suspect(regression: Regression) -> bool:
-    """Only times: memory and errors repeat by themselves."""
+    """Only times: memory and errors do not feel what else the machine does."""
     return regression.state in ("open", "suspect") and regression.series.quantity == "time"
 
 
@@ -164,7 +164,7 @@ def _judged(
                 if len(whole) == len(found):
                     rounds[cell].append(whole)
         for cell in list(pending):
-            answer = judge(group.commits, rounds[cell], ratio, least=last)
+            answer = judge(group.commits, rounds[cell], ratio, least=LOOKS[0])
             if answer is not None:
                 answers[cell] = answer
                 if answer.verdict != "undecided":
