@@ -12,6 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+
+from demopool.common.places import VARIABLE
+from tools import pool_ratio
 
 RNG = np.random.default_rng(0)
 SMALL_UNITS = """
@@ -135,3 +139,16 @@ def test_json_has_no_nan_and_nothing_else_is_printed(folder: Path) -> None:
     found: dict[str, Any] = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
     assert (found["images"], found["computed"], found["length"]) == (120, 120, 64)
     assert done.stderr == ""
+
+
+@pytest.mark.serial
+def test_the_comparison_with_a_loop_by_hand_runs(
+    monkeypatch: pytest.MonkeyPatch, plain_environment: dict[str, str]
+) -> None:
+    """Its figures mean nothing for maps as small as these."""
+    monkeypatch.setattr(pool_ratio, "SHAPE", (4, 3, 3))
+    monkeypatch.setenv(VARIABLE, "set back afterwards")
+    options = ["--images", "8", "--turns", "1", "--kills", "2", "--no-jobs", "--budget", "1"]
+    found = CliRunner().invoke(pool_ratio.main, options).output
+    assert "command / loop in memory:" in found
+    assert "after 2 kills: the same file" in found
