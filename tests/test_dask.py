@@ -86,6 +86,7 @@ def test_a_number_of_images_that_is_not_known_yet() -> None:
         (da.from_array(X[0, 0]), {}, "X must have the axes (n,d) of an image; got shape (4,)."),
         (da.from_array(X), {"gamma": 2}, "gamma must be a number from 0 up to 1; got 2."),
         (da.from_array(X.astype(int)), {}, "got int64, convert it first."),
+        (da.from_array(X), {"lengths": [1] * 7}, "lengths are not known to blocks: make the rows"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(features: Any, options: dict[str, Any], words: str) -> None:
