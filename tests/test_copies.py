@@ -31,8 +31,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return name
 
 
-def _features(dtype: str = "float32") -> Array:
-    return np.random.default_rng(0).standard_normal((1, 128, 80, 40)).astype(dtype)
+def _features(*shape: int, dtype: str) -> Array:
+    return np.random.default_rng(0).standard_normal((1, *shape)).astype(dtype)
 
 
 def _rows(X: Array) -> Array:
@@ -52,7 +52,7 @@ def _peak(call: Callable[[], Array]) -> tuple[int, Array]:
 
 @pytest.mark.parametrize("job", [*ROUTES, DENSE], ids=str)
 def test_conv_maps_are_not_copied(backend: str, job: dict[str, Any]) -> None:
-    X = _features()
+    X = _features(32, 40, 30, dtype="float32")
     peak, found = _peak(lambda: dp.describe(X, layout="nchw", backend=backend, **job))
     plain, wanted = _peak(lambda: dp.describe(_rows(X), backend=backend, **job))
     np.testing.assert_allclose(found, wanted, atol=1e-5)
@@ -65,7 +65,8 @@ def test_conv_maps_are_not_copied(backend: str, job: dict[str, Any]) -> None:
 def test_half_precision_is_never_converted_as_a_whole(
     backend: str, job: dict[str, Any], layout: str
 ) -> None:
-    X = _features("float16") if layout == "nchw" else _rows(_features("float16"))
+    X = _features(64, 80, 80, dtype="float16")
+    X = X if layout == "nchw" else _rows(X)
     options = {**job, "layout": layout, "backend": backend}
     peak, found = _peak(lambda: dp.describe(X, **options))
     np.testing.assert_allclose(found, dp.describe(X.astype(np.float32), **options), atol=1e-5)
