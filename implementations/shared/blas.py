@@ -25,7 +25,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     for character, prefix in (("f", "s"), ("d", "d"))
 }
 
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 2 * 2**20
 """Features are copied, weighted and converted in chunks of this size, never as a whole."""
 
 STRIP = 64
