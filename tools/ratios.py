@@ -118,6 +118,7 @@ def numpy_ratios() -> list[Ratio]:
             lambda: eigh_alone(A),
             1 / 20,
         ),
+        _norm_ratio("numpy:cpu"),
     ]
 
 
@@ -132,7 +133,29 @@ def numpy_memories() -> list[Memory]:
             lambda: dp.describe(batch, "sketched-democratic"),
             16,
         ),
+        _half_memory("numpy:cpu"),
     ]
+
+
+def _norm_ratio(backend: str) -> Ratio:
+    """The final norm of a large descriptor: the same call with and without it."""
+    maps = np.abs(_features(8, 2048, 14, 14))
+    options: dict[str, Any] = {"layout": "nchw", "backend": backend}
+    return Ratio(
+        "democratic conv maps b=8 n=196 d=2048, with its norm",
+        "without the norm",
+        lambda: dp.describe(maps, "democratic", **options),
+        lambda: dp.describe(maps, "democratic", normalize="none", **options),
+        1.6,
+    )
+
+
+def _half_memory(backend: str) -> Memory:
+    """In float32 the features alone would be 25.6 MB."""
+    half = _features(100_000, 64).astype(np.float16)
+    options: dict[str, Any] = {"route": "matrix-free", "backend": backend}
+    job = "democratic in half precision n=100000 d=64"
+    return Memory(job, lambda: dp.describe(half, "democratic", **options), 10)
 
 
 def torch_ratios() -> list[Ratio]:
@@ -228,7 +251,7 @@ def numba_ratios() -> list[Ratio]:
         X = _features(batch, n, d)
         job = f"democratic b={batch} n={n} d={d}"
         rows.append(Ratio(job, "numpy:cpu", pooled(numba, X), pooled(numpy, X), bar, apart=True))
-    return [*_sinkhorn_ratio(), *_scatter_ratios(), *rows]
+    return [*_sinkhorn_ratio(), *_scatter_ratios(), *rows, _norm_ratio("numba:cpu")]
 
 
 def _sinkhorn_ratio() -> list[Ratio]:
@@ -285,7 +308,10 @@ def _scatter_ratios() -> list[Ratio]:
 def numba_memories() -> list[Memory]:
     ops = dp.backend("numba:cpu")
     batch = _features(8, 784, 512)
-    return [Memory("democratic b=8 n=784 d=512", lambda: ops.pool(batch, ops.weights(batch)), 32)]
+    return [
+        Memory("democratic b=8 n=784 d=512", lambda: ops.pool(batch, ops.weights(batch)), 32),
+        _half_memory("numba:cpu"),
+    ]
 
 
 JOBS = {

@@ -12,9 +12,6 @@ from demopool.implementations.shared.blas import Array
 from . import products
 from .compiled import kernel, spread, threads
 
-# Size of a group of images that are copied together if they are not row-major, or half precision.
-_GROUP_BYTES = 32 * 2**20
-
 # Minimum number of elements per thread.
 _GRAIN = 50_000
 
@@ -23,25 +20,18 @@ def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> 
     """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1."""
     *batch, n, d = X.shape
     dtype = blas.working_dtype(X)
-    every = X.reshape(-1, n, d)
+    images = X.reshape(-1, n, d)
     weights = None if a is None else np.ascontiguousarray(a, dtype).reshape(-1, n)
-    pooled = np.empty((len(every), *(d,) * order), dtype)
-    for group in blas.row_chunks(len(every), n * d * pooled.itemsize, _GROUP_BYTES):
-        images = np.ascontiguousarray(every[group], dtype)
-        given = None if weights is None else weights[group]
-        if order == 2:
-            products.moments(images, given, pooled[group], triangle=triangle)
-        else:
-            ones = np.ones(images.shape[:2], dtype)
-            into, grain = pooled[group], 1 + _GRAIN // (n * d)
-            spread(
-                _weighted_sums,
-                len(images),
-                images,
-                ones if given is None else given,
-                into,
-                grain=grain,
-            )
+    pooled = np.empty((len(images), *(d,) * order), dtype)
+    if order == 2:
+        products.moments(images, weights, pooled, triangle=triangle)
+    elif images.flags.c_contiguous and images.dtype == dtype:
+        given = np.ones(images.shape[:2], dtype) if weights is None else weights
+        grain = 1 + _GRAIN // (n * d)
+        spread(_weighted_sums, len(images), images, given, pooled, grain=grain)
+    else:
+        for b, (_, image) in enumerate(blas.images(images)):
+            pooled[b] = blas.weighted_sum(image, None if weights is None else weights[b])
     return pooled.reshape(*batch, *(d,) * order)
 
 

@@ -8,6 +8,7 @@ to fill its registers, BLAS is faster.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import frexp, ldexp
 
 import numpy as np
@@ -24,9 +25,6 @@ BAND = 48
 # kernel's overhead per result is too large. For small results its threads wait too long.
 _LARGE, _SMALL = 1024, 256
 _SHORT_SUM, _SHORTEST_SUM = 128, 16
-
-# Features are copied and weighted in chunks of this size, never as a whole.
-_CHUNK_BYTES = 4 * 2**20
 
 TILE = 64
 """Tile size when a matrix is transposed or mirrored."""
@@ -116,7 +114,16 @@ def weighted_rows(start: int, stop: int, X: Array, a: Array, out: Array) -> None
 
 
 @kernel
-def _weighted_transpose(X: Array, a: Array, out: Array) -> None:
+def _weighted_columns(X: Array, a: Array, out: Array) -> None:
+    """``X sqrt(a)``, where the columns of X are features."""
+    roots = np.sqrt(a)
+    for i in range(len(X)):
+        for j in range(len(roots)):
+            out[i, j] = X[i, j] * roots[j]
+
+
+@kernel
+def weighted_transpose(X: Array, a: Array, out: Array) -> None:
     """``(sqrt(a) X)^T``: the outer products of X's rows are the Gram matrix of its columns."""
     n, d = X.shape
     for top in range(0, n, TILE):
@@ -159,12 +166,17 @@ def mirror(S: Array) -> Array:
 
 
 @kernel
-def _moments(start: int, stop: int, X: Array, a: Array, triangle: bool, out: Array) -> None:
+def _moments(
+    start: int, stop: int, X: Array, a: Array, by_channel: bool, triangle: bool, out: Array
+) -> None:
     """``X^T diag(a) X`` of images start..stop; with ``triangle``, only the lower one."""
-    _, n, d = X.shape
+    d, n = out.shape[1], a.shape[1]
     columns = np.empty((d, n), X.dtype)
     for b in range(start, stop):
-        _weighted_transpose(X[b], a[b], columns)
+        if by_channel:
+            _weighted_columns(X[b], a[b], columns)
+        else:
+            weighted_transpose(X[b], a[b], columns)
         for top in range(0, d, BAND):
             gram_band(columns, top, min(top + BAND, d), out[b])
         if not triangle:
@@ -172,28 +184,36 @@ def _moments(start: int, stop: int, X: Array, a: Array, triangle: bool, out: Arr
 
 
 def moments(X: Array, a: Array | None, out: Array, *, triangle: bool) -> Array:
-    """``X^T diag(a) X`` of row-major images ``(images, n, d)``; with ``triangle``, only the lower
-    triangle of each."""
+    """``X^T diag(a) X`` of images ``(images, n, d)``; with ``triangle``, only the lower triangle of
+    each."""
     images, n, d = X.shape
-    if image_by_image(images, d, n):
-        weights = np.ones((images, n), X.dtype) if a is None else a
-        spread(_moments, images, X, weights, triangle, out)
+    too_large = X.dtype != out.dtype and n * d * out.itemsize > blas.CHUNK_BYTES
+    if image_by_image(images, d, n) and not too_large:
+        weights = np.ones((images, n), out.dtype) if a is None else a
+        for group, some, by_channel in in_groups(X):
+            spread(_moments, len(some), some, weights[group], by_channel, triangle, out[group])
         return out
-    for b in range(images):
-        weighted_outer(X[b], None if a is None else a[b], out[b])
+    for b, (_, image) in enumerate(blas.images(X)):
+        blas.weighted_outer(image, None if a is None else a[b], out[b])
         if not triangle:
             mirror(out[b])
     return out
 
 
-def weighted_outer(image: Array, weights: Array | None, out: Array) -> Array:
-    """Lower triangle of ``X^T diag(a) X`` of one image into ``out``."""
-    if weights is None:
-        return blas.outer(image, out)
-    d = image.shape[1]
-    for rows in blas.row_chunks(len(image), image[0].nbytes, _CHUNK_BYTES):
-        part = image[rows]
-        weighted = np.empty_like(part)
-        spread(weighted_rows, len(part), part, weights[rows], weighted, grain=50_000 // d + 1)
-        blas.outer(weighted, out, add=rows.start > 0)
-    return out
+def in_groups(X: Array) -> Iterator[tuple[slice, Array, bool]]:
+    """Images as compiled kernels read them: ``(images, n, d)``, or ``(images, d, n)`` and True.
+
+    All at once where they are in one of these orders. Others, and those in half precision, are
+    copied in small groups.
+    """
+    images, n, d = X.shape
+    dtype = np.dtype(blas.working_dtype(X))
+    by_channel = X.swapaxes(1, 2)
+    if X.dtype == dtype and X.flags.c_contiguous:
+        yield slice(0, images), X, False
+    elif X.dtype == dtype and by_channel.flags.c_contiguous:
+        yield slice(0, images), by_channel, True
+    else:
+        together = max(threads(), blas.CHUNK_BYTES // (n * d * dtype.itemsize))
+        for group in blas.row_chunks(images, 1, together):
+            yield group, np.ascontiguousarray(X[group], dtype), False

@@ -11,7 +11,6 @@ from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
 from demopool.implementations.shared.prepared import PreparedHashes
 
-from . import products
 from .compiled import kernel, spread, threads
 
 # Maximum memory for the sketches and spectra of the features processed at once.
@@ -27,7 +26,7 @@ def sketch_fft(X: Array, prepared: PreparedHashes) -> Array:
     sketches = np.empty((*X.shape[:-1], k), dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
         for rows in _chunks(image, k):
-            first, second = _spectra(image[rows], prepared)
+            first, second = _spectra(blas.block(image, rows), prepared)
             first *= second
             sketches[index][rows] = fft.irfft(first, k, workers=threads())
     return sketches
@@ -38,10 +37,10 @@ def pool_fft(X: Array, prepared: PreparedHashes, a: Array | None) -> Array:
     k = prepared.hashes.k
     pooled = np.empty((*X.shape[:-2], k), dtype=blas.working_dtype(X))
     for index, image in blas.images(X):
-        weights = np.ones(len(image), image.dtype) if a is None else np.ascontiguousarray(a[index])
+        weights = np.ones(len(image), pooled.dtype) if a is None else np.ascontiguousarray(a[index])
         total = np.zeros(k // 2 + 1, dtype=np.result_type(pooled, np.complex64))
         for rows in _chunks(image, k):
-            first, second = _spectra(image[rows], prepared)
+            first, second = _spectra(blas.block(image, rows), prepared)
             spread(_add_products, len(total), first, second, weights[rows], total, grain=1000)
         pooled[index] = fft.irfft(total, k)
     return pooled
@@ -55,7 +54,7 @@ def pool_moment(X: Array, prepared: PreparedHashes, a: Array | None) -> Array:
         weights = None if a is None else np.ascontiguousarray(a[index])
         d = image.shape[1]
         if moment.is_whole(image):
-            M = products.weighted_outer(image, weights, np.empty((d, d), image.dtype))
+            M = blas.weighted_outer(image, weights, np.empty((d, d), pooled.dtype))
             pooled[index] = _scatter_triangle(M, prepared)
         else:
             pooled[index] = sum(
@@ -72,7 +71,8 @@ def sketch_of_matrices(M: Array, prepared: PreparedHashes) -> Array:
 
 def _chunks(image: Array, k: int) -> list[slice]:
     """Chunks of features: each needs two sketches and two spectra of about k numbers."""
-    return list(blas.row_chunks(len(image), 4 * k * image.itemsize, _SPECTRUM_BYTES))
+    itemsize = np.dtype(blas.working_dtype(image)).itemsize
+    return list(blas.row_chunks(len(image), 4 * k * itemsize, _SPECTRUM_BYTES))
 
 
 def _spectra(rows: Array, prepared: PreparedHashes) -> tuple[Array, Array]:

@@ -108,13 +108,27 @@ def _occupy(empty: Array, Ka: Array) -> None:
 
 @kernel
 def _gram_images(
-    start: int, stop: int, X: Array, order: int, K: Array, row_sums: Array, norms: Array, c: Array
+    start: int,
+    stop: int,
+    X: Array,
+    by_channel: bool,
+    order: int,
+    K: Array,
+    row_sums: Array,
+    norms: Array,
+    c: Array,
 ) -> None:
     """Kernel and row sums of images start..stop. Products are scaled after they are computed;
     images too far from 1 for that only get norms of zero."""
-    n = X.shape[1]
+    n = K.shape[1]
+    rows = np.empty((n, X.shape[1]) if by_channel else (0, 0), X.dtype)
+    ones = np.ones(X.shape[1], X.dtype)
     for b in range(start, stop):
-        c[b] = products.power_of_two_near_one(X[b, 0])
+        image = X[b]
+        if by_channel:
+            products.weighted_transpose(image, ones, rows)
+            image = rows
+        c[b] = products.power_of_two_near_one(image[0])
         if not scaling.MILD_LOW < c[b] < scaling.MILD_HIGH:
             norms[b, :] = 0
             continue
@@ -122,7 +136,7 @@ def _gram_images(
         row_sums[b, :] = 0
         for top in range(0, n, products.BAND):
             bottom = min(top + products.BAND, n)
-            products.gram_band(X[b], top, bottom, K[b])
+            products.gram_band(image, top, bottom, K[b])
             for i in range(top, bottom):
                 for j in range(i + 1):
                     K[b, i, j] *= scale
@@ -180,20 +194,21 @@ def dense(X: Array, *, order: int, **settings: Any) -> Array:
         return democratic.weights(X, lambda x: _shared_kernel(x, order, K), order=order, **settings)
     weights = np.empty((len(every), n), dtype)
     together = max(threads(), _KERNEL_BYTES // (n * n * weights.itemsize))
-    for group in blas.row_chunks(len(every), 1, together):
-        images = np.ascontiguousarray(every[group], dtype)
-        weights[group] = _weights_of_group(images, order, **settings)
+    for part in blas.row_chunks(len(every), 1, together):
+        for group, images, by_channel in products.in_groups(every[part]):
+            weights[part][group] = _weights_of_group(images, by_channel, order, **settings)
     return weights.reshape(*batch, n)
 
 
-def _weights_of_group(X: Array, order: int, **settings: Any) -> Array:
+def _weights_of_group(given: Array, by_channel: bool, order: int, **settings: Any) -> Array:
     """Weights of a group of images whose kernels fit together; each thread has its own images."""
+    X = given.swapaxes(1, 2) if by_channel else given
     images, n, d = X.shape
     K = np.empty((images, n, n), X.dtype)
     row_sums, norms, weights = (np.empty((images, n), X.dtype) for _ in range(3))
     c = np.empty(images)
     if products.image_by_image(images, n, d):
-        spread(_gram_images, images, X, order, K, row_sums, norms, c)
+        spread(_gram_images, images, given, by_channel, order, K, row_sums, norms, c)
         for b in range(images):
             if not scaling.is_safe(norms[b]):
                 c[b] = scaling.gram_in_range(X[b], K[b])
@@ -218,7 +233,7 @@ def _numbers(*, gamma: float, tau: float, iterations: int) -> tuple[float, float
 def _shared_kernel(image: Array, order: int, K: Array) -> democratic.Kernel:
     """K of one large image, shared by all threads. BLAS multiplies: its threads, unlike ours, are
     still awake at the next iteration, and it too reads only half of K."""
-    c = scaling.gram_in_range(image, K)
+    c = scaling.gram_in_range(blas.working(image), K)
     squared_norms = K.diagonal().copy()
     sums: dict[int, Array] = {}
 
@@ -257,19 +272,19 @@ def _matrix_free_kernel(image: Array) -> democratic.Kernel:
 def _forms_of(image: Array) -> democratic.Forms:
     """Forms by BLAS, in blocks of rows that stay in the cache before and after its products. One
     thread weights and reduces a block in less time than it takes to wake ours."""
-    n, d = image.shape
-    moment = np.empty((d, d), image.dtype)
-    blocks = list(blas.row_chunks(n, image[0].nbytes, democratic.BLOCK_BYTES))
-    weighted = np.empty_like(image[blocks[0]])
+    d, dtype = image.shape[1], blas.working_dtype(image)
+    moment = np.empty((d, d), dtype)
+    blocks = democratic.blocks_of(image)
+    weighted = np.empty((blocks[0].stop, d), dtype)
 
     def forms_with(v: Array) -> tuple[Array, Array]:
         for block in blocks:
-            rows = image[block]
+            rows = blas.block(image, block)
             products.weighted_rows(0, len(rows), rows, v[block], weighted)
             blas.outer(weighted[: len(rows)], moment, add=block.start > 0)
         forms = np.empty_like(v)
         for block in blocks:
-            rows = image[block]
+            rows = blas.block(image, block)
             product = blas.times_symmetric(rows, moment)
             _row_products(rows, product, forms[block])
         return forms, moment.diagonal()

@@ -9,9 +9,6 @@ import numpy as np
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-# Features are copied and weighted in chunks of this size, never as a whole.
-_CHUNK_BYTES = 4 * 2**20
-
 # The normalisation processes blocks that stay in the cache.
 _CACHE_BYTES = 2**18
 
@@ -24,23 +21,12 @@ def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> 
     for index, image in blas.images(X):
         weights = None if a is None else a[index]
         if order == 1:
-            ones = np.ones(len(image), dtype=dtype) if weights is None else weights
-            pooled[index] = blas.vector_times(ones, image)
+            pooled[index] = blas.weighted_sum(image, weights)
         else:
-            weighted_outer(image, weights, pooled[index])
+            blas.weighted_outer(image, weights, pooled[index])
             if not triangle:
                 blas.mirror(pooled[index])
     return pooled
-
-
-def weighted_outer(image: Array, weights: Array | None, out: Array) -> Array:
-    """Lower triangle of ``X^T diag(a) X`` of one image into ``out``."""
-    if weights is None:
-        return blas.outer(image, out)
-    root = np.sqrt(weights)[:, np.newaxis]
-    for rows in blas.row_chunks(len(image), image[0].nbytes, _CHUNK_BYTES):
-        blas.outer(image[rows] * root[rows], out, add=rows.start > 0)
-    return out
 
 
 def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: bool = False) -> Array:

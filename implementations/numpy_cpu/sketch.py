@@ -13,8 +13,6 @@ from demopool.contract import Hashes, usable_cores
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
 
-from .pool import weighted_outer
-
 # Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20
 
@@ -99,12 +97,13 @@ def _spectra(
     n, k = len(image), prepared.hashes.k
     workers = _workers()
     # Two sketches and two spectra, each about k numbers per feature.
-    chunks = list(blas.row_chunks(n, 4 * k * image.itemsize, _SPECTRUM_BYTES))
+    dtype = np.dtype(blas.working_dtype(image))
+    chunks = list(blas.row_chunks(n, 4 * k * dtype.itemsize, _SPECTRUM_BYTES))
     widest = max((chunk.stop - chunk.start for chunk in chunks), default=0)
     # Every chunk fills the same bins, so the zeros between them stay zero.
-    buffers = np.zeros((2, k, widest), dtype=image.dtype)
+    buffers = np.zeros((2, k, widest), dtype)
     for rows in chunks:
-        columns = image[rows].T
+        columns = blas.working(image[rows]).T
         width = columns.shape[1]
         scale = None if weights is None else weights[rows]
         first, second = (buffer[:, :width] for buffer in buffers)
@@ -134,7 +133,7 @@ def _moment_rows(image: Array, weights: Array | None) -> Iterator[tuple[slice, A
     if not moment.is_whole(image):
         return moment.rows(image, weights)
     d = image.shape[1]
-    whole = weighted_outer(image, weights, np.empty((d, d), dtype=image.dtype))
+    whole = blas.weighted_outer(image, weights, np.empty((d, d), blas.working_dtype(image)))
     return iter([(slice(0, d), blas.mirror(whole))])
 
 

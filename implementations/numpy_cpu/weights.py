@@ -20,7 +20,7 @@ def dense(X: Array, *, order: int, **settings: Any) -> Array:
     K = np.zeros((n, n), dtype=blas.working_dtype(X))
 
     def kernel_of(image: Array) -> democratic.Kernel:
-        c = scaling.gram_in_range(image, K)
+        c = scaling.gram_in_range(blas.working(image), K)
         squared_norms = K.diagonal().copy()
         for start in range(0, n, _KERNEL_ROWS):
             lower = K[start : start + _KERNEL_ROWS, : start + _KERNEL_ROWS]
@@ -40,18 +40,19 @@ def dense(X: Array, *, order: int, **settings: Any) -> Array:
 
 def matrix_free(X: Array, **settings: Any) -> Array:
     """Never build K: each iteration computes the moment and one product with it, both symmetric."""
-    n, d = X.shape[-2:]
+    d = X.shape[-1]
     moment = np.empty((d, d), dtype=blas.working_dtype(X))
-    blocks = list(blas.row_chunks(n, d * moment.itemsize, democratic.BLOCK_BYTES))
 
     def forms_of(image: Array) -> democratic.Forms:
+        blocks = democratic.blocks_of(image)
+
         def forms_with(v: Array) -> tuple[Array, Array]:
             root = np.sqrt(v)[:, np.newaxis]
             for block in blocks:
                 blas.outer(image[block] * root[block], moment, add=block.start > 0)
             forms = np.empty_like(v)
             for block in blocks:
-                rows = image[block]
+                rows = blas.block(image, block)
                 np.vecdot(blas.times_symmetric(rows, moment), rows, out=forms[block])
             return forms, moment.diagonal()
 

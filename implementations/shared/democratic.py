@@ -81,10 +81,10 @@ def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kern
     ``forms_of`` computes the forms of a scaled image; doubtful ones are computed again here.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        squared_norms, c = np.vecdot(image, image), 1.0
+        squared_norms, c = _squared_norms(image), 1.0
     if not scaling.is_safe(squared_norms):
         image, c = scaling.into_range(image)
-        squared_norms = np.vecdot(image, image)
+        squared_norms = _squared_norms(image)
     forms_with = forms_of(image)
     limit = squared_norms.dtype.type(doubt_limit(*image.shape))
 
@@ -94,7 +94,7 @@ def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kern
         suspects = _below(squared_norms * diagonal.max(), forms * limit)
         if suspects.size:
             sums = [
-                blas.matrix_times_vector(np.square(image[suspects[part]]), diagonal)
+                blas.matrix_times_vector(np.square(blas.working(image[suspects[part]])), diagonal)
                 for part in blas.row_chunks(suspects.size, image[0].nbytes, BLOCK_BYTES)
             ]
             doubtful = suspects[_below(np.concatenate(sums), forms[suspects] * limit)]
@@ -104,6 +104,20 @@ def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kern
 
     row_sums = times(np.ones_like(squared_norms))
     return Kernel(times, row_sums, squared_norms, present(image, squared_norms), c)
+
+
+def blocks_of(image: Array) -> list[slice]:
+    """Blocks of rows for products with a moment."""
+    row_bytes = image.shape[1] * np.dtype(blas.working_dtype(image)).itemsize
+    return list(blas.row_chunks(len(image), row_bytes, BLOCK_BYTES))
+
+
+def _squared_norms(image: Array) -> Array:
+    found = np.empty(len(image), blas.working_dtype(image))
+    for rows in blocks_of(image):
+        block = blas.block(image, rows)
+        np.vecdot(block, block, out=found[rows])
+    return found
 
 
 def _below(limits: Array, forms: Array) -> Array:
@@ -119,18 +133,20 @@ def _again(image: Array, rows: Array, v: Array) -> Array:
     has an error of at least the square of 1e-7.
     """
     n, d = image.shape
-    found = np.empty(rows.size, image.dtype)
+    found = np.zeros(rows.size, v.dtype)
     if image.dtype == np.float64 or rows.size <= d // 2:
-        for part in blas.row_chunks(rows.size, n * image.itemsize, BLOCK_BYTES):
-            products = blas.product_transposed(image[rows[part]], image)
-            found[part] = blas.matrix_times_vector(np.square(products), v)
+        for part in blas.row_chunks(rows.size, n * v.itemsize, BLOCK_BYTES):
+            suspects = blas.working(image[rows[part]])
+            for columns, others in blas.working_rows(image):
+                products = blas.product_transposed(suspects, others)
+                found[part] += blas.matrix_times_vector(np.square(products), v[columns])
         return found
     moment = np.empty((d, d))
     root = np.sqrt(v, dtype=np.float64)[:, np.newaxis]
     for block in blas.row_chunks(n, d * moment.itemsize, BLOCK_BYTES):
         blas.outer(image[block] * root[block], moment, add=block.start > 0)
     for part in blas.row_chunks(rows.size, d * moment.itemsize, BLOCK_BYTES):
-        some = image[rows[part]].astype(np.float64)
+        some = image[rows[part]].astype(np.float64, order="C")
         forms = np.vecdot(blas.times_symmetric(some, moment), some)
         # No entry of K is negative: a sum is at least the row's own term.
         found[part] = np.maximum(forms, np.vecdot(some, some) ** 2 * v[rows[part]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 
@@ -16,14 +17,17 @@ MOMENT_BYTES = 8 * 2**20
 
 def is_whole(image: Array) -> bool:
     d = image.shape[1]
-    return d * d * image.itemsize <= MOMENT_BYTES
+    return d * d * np.dtype(blas.working_dtype(image)).itemsize <= MOMENT_BYTES
 
 
 def rows(image: Array, weights: Array | None) -> Iterator[tuple[slice, Array]]:
     """Rows of ``X^T diag(a) X``, as many at a time as the budget allows."""
-    d = image.shape[1]
-    for part in blas.row_chunks(d, (d + len(image)) * image.itemsize, MOMENT_BYTES):
-        columns = np.ascontiguousarray(image[:, part])
+    d, itemsize = image.shape[1], np.dtype(blas.working_dtype(image)).itemsize
+    for part in blas.row_chunks(d, (d + len(image)) * itemsize, MOMENT_BYTES):
+        columns = blas.working(image[:, part])
         if weights is not None:
             columns = columns * weights[:, np.newaxis]
-        yield part, blas.transposed_product(columns, image)
+        products = (
+            blas.transposed_product(columns[rows], some) for rows, some in blas.working_rows(image)
+        )
+        yield part, reduce(np.add, products)

@@ -240,7 +240,7 @@ def kernels(
             d = X.shape[-1]
             powers = np.empty((*X.shape[:-2], d, d), dtype=blas.working_dtype(X))
             for index, image in blas.images(X):
-                of_features(route, image, p, powers[index])
+                of_features(route, blas.working(image), p, powers[index])
             return powers
 
         return power
@@ -265,7 +265,8 @@ def kernels(
             d, dtype = X.shape[-1], blas.working_dtype(X)
             sketches = np.empty((*X.shape[:-2], prepared.hashes.k), dtype=dtype)
             whole = np.empty((d, d) if how == "moment" else 0, dtype=dtype)
-            for index, image in blas.images(X):
+            for index, given in blas.images(X):
+                image = blas.working(given)
                 if how == "fft":
                     sketches[index] = sketch_of_rows(_factor(vectors, image, p), prepared)
                 else:

@@ -78,8 +78,9 @@ def is_safe(squared_norms: Array) -> bool:
 
 def into_range(image: Array) -> tuple[Array, float]:
     """A copy scaled so that its largest value is near 1, and the factor; zeros and NaN are kept."""
-    c = near_one(max(float(image.max()), -float(image.min())), image.dtype)
-    return image * image.dtype.type(c), c
+    dtype = blas.working_dtype(image)
+    c = near_one(max(float(image.max()), -float(image.min())), dtype)
+    return image * dtype(c), c
 
 
 def near_one(size: float, dtype: Any) -> float:
