@@ -166,6 +166,26 @@ def torch_democratic(X: Any, iterations: int = 10) -> Any:
     return (X * a[..., None]).mT @ X
 
 
+def torch_democratic_of_maps(maps: Any, norm: bool = False, iterations: int = 10) -> Any:
+    """As the paper's authors formulate it: conv maps (batch, channels, height, width), batched
+    products of whole matrices, and a derivative through all iterations by autograd, in which the
+    target is a constant."""
+    import torch
+
+    X = maps.flatten(2)
+    K = torch.bmm(X.mT, X).square()
+    target = K.sum(dim=2, keepdim=True).sqrt().detach()
+    a = torch.ones_like(target)
+    for _ in range(iterations):
+        a = a / (a * torch.bmm(K, a) / target).sqrt()
+    A = torch.bmm(X * a.mT, X.mT).flatten(1)
+    if not norm:
+        return A
+    # The root has no derivative at 0, and real features give zeros.
+    roots = A.sign() * (A.abs() + torch.finfo(A.dtype).tiny).sqrt()
+    return torch.nn.functional.normalize(roots)
+
+
 def torch_sketch(X: Any, hashes: Any, a: Any) -> Any:
     """Three transforms per feature, in torch; ``hashes`` holds tensors."""
     import torch

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from benchmarks.baselines import (
     eigh_alone,
     sketch_by_three_transforms,
     torch_democratic,
+    torch_democratic_of_maps,
     torch_sketch,
     two_symmetric_products,
 )
@@ -201,6 +203,47 @@ def torch_ratios() -> list[Ratio]:
             1 / 25,
         )
     )
+    return [*rows, *_norm_ratio(), *_module_ratios()]
+
+
+def _norm_ratio() -> list[Ratio]:
+    """The final norm of large descriptors, as a part of the whole."""
+    import torch
+
+    X = torch.rand(8, 196, 2048)
+
+    def described(norm: str) -> Call:
+        return lambda: dp.describe(X, "democratic", normalize=norm, backend="torch:cpu")
+
+    job = "democratic with its norm b=8 n=196 d=2048"
+    return [Ratio(job, "without", described("signed-sqrt-l2"), described("none"), 1.6)]
+
+
+def _module_ratios() -> list[Ratio]:
+    """The module, compared with the formulation of the paper's authors; conv maps as they come."""
+    import torch
+
+    from demopool.torch import GammaDemocraticPool
+
+    def step(pool: Call, maps: Any, gradient: Any) -> Call:
+        def forward_and_backward() -> None:
+            maps.grad = None
+            pool(maps).backward(gradient)
+
+        return forward_and_backward
+
+    rows = []
+    for norm in ("none", "signed-sqrt-l2"):
+        ours = GammaDemocraticPool(normalize=norm)
+        theirs = partial(torch_democratic_of_maps, norm=norm != "none")
+        for channels, side in ((2048, 14), (512, 28)):
+            maps = torch.rand(8, channels, side, side, requires_grad=True)
+            gradient = torch.rand(8, channels**2)
+            job = f"module 8 x {channels} x {side} x {side}, norm {norm}"
+            forward = (partial(ours, maps), partial(theirs, maps))
+            both = (step(ours, maps, gradient), step(theirs, maps, gradient))
+            rows.append(Ratio(f"{job}, forward", "the authors' formulation", *forward, 0.6))
+            rows.append(Ratio(f"{job}, and backward", "the authors' formulation", *both, 0.6))
     return rows
 
 

@@ -53,9 +53,9 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str) -> Implementation:
-    from .implementation import TorchImplementation
+    from .implementation import OnCpu, TorchImplementation
 
-    return TorchImplementation(device)
+    return OnCpu() if device == "cpu" else TorchImplementation(device)
 
 
 SPECIFICATION = Specification(

@@ -20,7 +20,7 @@ from torch import Tensor
 from demopool.errors import Unsupported
 from demopool.implementations.shared import scaling
 
-from . import sinkhorn, sketching, spectra, tensors
+from . import sinkhorn, sketching, spectra, tensors, triangles
 from .sketching import PreparedHashes
 
 
@@ -76,9 +76,10 @@ class Sinkhorn(torch.autograd.Function):
         X: Tensor, gamma: float, tau: float, iterations: int, order: int, route: str, backward: str
     ) -> tuple[Tensor, Tensor]:
         found = []
-        for images in tensors.chunks(X, sinkhorn.image_bytes(X, route)):
+        for given in tensors.chunks(X, sinkhorn.image_bytes(X)):
+            images = tensors.working(given)
             c = tensors.range_factor(images)
-            K = sinkhorn.kernel(images * c, order, route)
+            K = sinkhorn.kernel(tensors.scaled(images, c), order, route)
             keep = backward == "unrolled"
             a, way = sinkhorn.forward(K, gamma, tau, iterations, keep=keep)
             found.append((a * _back(c, gamma, tau, iterations, order), way))
@@ -104,17 +105,17 @@ class Sinkhorn(torch.autograd.Function):
         if iterations == 0 or gamma == 1:
             return torch.zeros_like(X), *nothing
         found = []
-        for images, *rest in _together(X, a, way, a * gradient, route):
+        for images, *rest in _together(X, a, way, a * gradient):
             c = tensors.range_factor(images)
-            K = sinkhorn.kernel(images * c, order, route, differentiable=True)
+            K = sinkhorn.kernel(tensors.scaled(images, c), order, route, differentiable=True)
             weights, steps, w = rest
             if backward == "implicit":
                 in_range = weights / _back(c, gamma, tau, iterations, order)
                 pairs = sinkhorn.implicit(K, gamma, in_range, w)
             else:
                 pairs = sinkhorn.unrolled(K, gamma, tau, steps, w)
-            found.append(K.pull_back(pairs) * c)
-        return torch.cat(found), *nothing
+            found.append(tensors.scaled(K.pull_back(pairs), c))
+        return found[0] if len(found) == 1 else torch.cat(found), *nothing
 
 
 def _back(c: Tensor, gamma: float, tau: float, iterations: int, order: int) -> Tensor:
@@ -131,13 +132,12 @@ def _exponent(gamma: float, tau: float, iterations: int, order: int) -> tuple[fl
     return scaling.in_two_parts(power, np.float64)
 
 
-def _together(X: Tensor, *others: Any) -> Iterator[tuple[Tensor, ...]]:
+def _together(X: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split several tensors into the same chunks of images."""
-    *tensors_of_images, route = others
     start = 0
-    for images in tensors.chunks(X, sinkhorn.image_bytes(X, route)):
+    for images in tensors.chunks(X, sinkhorn.image_bytes(X)):
         stop = start + images.shape[0]
-        yield images, *(other[start:stop] for other in tensors_of_images)
+        yield images, *(other[start:stop] for other in others)
         start = stop
 
 
@@ -148,7 +148,7 @@ class Pool(torch.autograd.Function):
 
     @staticmethod
     def forward(X: Tensor, a: Tensor | None) -> Tensor:
-        return tensors.weighted_moment(X, a)
+        return triangles.weighted_moment(X, a)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> None:
@@ -158,7 +158,36 @@ class Pool(torch.autograd.Function):
     @once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         X, a = ctx.saved_tensors
-        return _through_moment(X, a, gradient + gradient.mT)
+        return triangles.through_moment(X, a, gradient)
+
+
+class PoolNormalized(torch.autograd.Function):
+    """The same with the final norm; the second output holds the squares of the norms.
+
+    Neither direction has matrices beside the result: it is normalised in place, and the derivative
+    by the moment follows from the result.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(X: Tensor, a: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
+        if not tensors.in_place_on_cpu(X):
+            return triangles.normalized(triangles.weighted_moment(X, a), 2, kind)
+        result = triangles.weighted_moment(X, a, triangle=True)
+        return result, triangles.normalize_triangles_(result, kind)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        X, a, ctx.kind = inputs
+        ctx.save_for_backward(X, a, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        X, a, y, total = ctx.saved_tensors
+        return *triangles.through_moment(X, a, gradient, (y, total, ctx.kind)), None
 
 
 class PoolSketch(torch.autograd.Function):
@@ -190,50 +219,29 @@ class PoolSketch(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         X, a, *hashes = ctx.saved_tensors
         by_moment = sketching.spread(gradient, PreparedHashes._make((*hashes, ctx.k)))
-        return *_through_moment(X, a, by_moment + by_moment.mT), *(None,) * 6
-
-
-def _through_moment(X: Tensor, a: Tensor | None, S: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Derivatives by X and a of ``<S / 2, X^T diag(a) X>``, S symmetric."""
-    XS = X @ S
-    if a is None:
-        return XS, None
-    return XS * a.unsqueeze(-1), (XS * X).sum(dim=-1) / 2
+        return *triangles.through_moment(X, a, by_moment), *(None,) * 6
 
 
 class Normalize(torch.autograd.Function):
-    """Signed square root and l2 norm. The root has no derivative at 0; 0 is used there."""
+    """Signed square root and l2 norm; the second output holds the squares of the norms."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(v: Tensor, axes: int, kind: str) -> Tensor:
-        s = v.sign() * v.abs().sqrt() if kind == "signed-sqrt-l2" else v
-        length = _length(s, tuple(range(-axes, 0)))
-        return s / torch.where(length > 0, length, 1.0)
+    def forward(v: Tensor, axes: int, kind: str) -> tuple[Tensor, Tensor]:
+        return triangles.normalized(v, axes, kind)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        v, ctx.axes, ctx.kind = inputs
-        ctx.save_for_backward(v, output)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _, ctx.axes, ctx.kind = inputs
+        ctx.save_for_backward(*output)
+        ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     @once
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        v, y = ctx.saved_tensors
-        last = tuple(range(-ctx.axes, 0))
-        rooted = ctx.kind == "signed-sqrt-l2"
-        size = v.abs().sqrt() if rooted else v
-        length = _length(size, last)
-        by_s = gradient - y * (y * gradient).sum(dim=last, keepdim=True)
-        slope = 2 * size * length if rooted else length
-        return torch.where(slope > 0, by_s / slope, 0.0), None, None
-
-
-def _length(s: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """The l2 norm. torch's ``vector_norm`` uses few partial sums: for a 512 x 512 matrix of real
-    features in float32 its error is 2e-5, that of this function 2e-8."""
-    return s.square().sum(dim=dim, keepdim=True).sqrt()
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        y, total = ctx.saved_tensors
+        return triangles.through_norm(y, total, ctx.axes, ctx.kind, gradient), None, None
 
 
 class Power(torch.autograd.Function):
@@ -267,7 +275,7 @@ class Power(torch.autograd.Function):
         if how == "fft":
             result = sketching.pool_fft(factor.mT, hashes, None)
         else:
-            result = tensors.symmetric_product(factor, factor.mT)
+            result = triangles.symmetric_product(factor, factor.mT)
             if how == "moment":
                 result = sketching.sketch_of_matrices(result, hashes)
         return result, c, values, vectors, kept
@@ -307,7 +315,7 @@ class MatrixPower(torch.autograd.Function):
     def forward(A: Tensor, p: float) -> tuple[Tensor, ...]:
         values, vectors, kept = spectra.of_matrices(A, p)
         factor = vectors * spectra.powers(values, kept, p / 2).unsqueeze(-2)
-        return tensors.symmetric_product(factor, factor.mT), values, vectors, kept
+        return triangles.symmetric_product(factor, factor.mT), values, vectors, kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import tensors
+from . import tensors, triangles
 from .moments import Doubtful, MatrixFree, Pair
 
 IMPLICIT_STEPS = {torch.float32: 20, torch.float64: 40}
@@ -47,7 +47,7 @@ class Kernel(NamedTuple):
 
 def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
     """K in memory: ``(x_i . x_j)^2``, or ``max(x_i . x_j, 0)`` for order 1."""
-    G = tensors.gram(X)
+    G = triangles.symmetric_product(X, X.mT)
     if differentiable:
         K = G.square() if order == 2 else G.relu()
     else:
@@ -58,7 +58,9 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
         q, a = (torch.stack(each, dim=-2) for each in vectors)
         D = q.mT @ a
         slope = 2 * G if order == 2 else (G > 0).to(G.dtype)
-        return ((D + D.mT) * slope) @ X
+        by_G = (D + D.mT) * slope  # symmetric
+        # In the layout of X: conv maps are transposed, and so is their derivative.
+        return (X.mT @ by_G).mT if X.mT.is_contiguous() else by_G @ X
 
     row_sums = K.sum(dim=-1)
     diagonal = K.diagonal(dim1=-2, dim2=-1)
@@ -93,10 +95,10 @@ def kernel(X: Tensor, order: int, route: str, *, differentiable: bool = False) -
     return matrix_free_kernel(X)
 
 
-def image_bytes(X: Tensor, route: str) -> int:
-    """Memory that one image needs in every iteration."""
+def image_bytes(X: Tensor) -> int:
+    """Memory that one image needs in every iteration, or to be converted."""
     n, d = X.shape[-2:]
-    return n * (n if route == "dense" else d) * X.element_size()
+    return n * max(n, d) * max(X.element_size(), 4)
 
 
 def forward(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from demopool.contract import Hashes
 
-from . import tensors
+from . import tensors, triangles
 
 # Maximum memory for the sketches and spectra of the features processed at once.
 _SPECTRUM_BYTES = 4 * 2**20
@@ -83,7 +83,7 @@ def pool_fft(images: Tensor, hashes: PreparedHashes, a: Tensor | None) -> Tensor
 
 def pool_moment(images: Tensor, hashes: PreparedHashes, a: Tensor | None) -> Tensor:
     """Tensor Sketch is linear in ``x x^T``: pool first, then scatter the d x d moment once."""
-    return sketch_of_matrices(tensors.weighted_moment(images, a), hashes)
+    return sketch_of_matrices(triangles.weighted_moment(images, a), hashes)
 
 
 def sketch_of_matrices(M: Tensor, hashes: PreparedHashes) -> Tensor:

@@ -20,7 +20,7 @@ from demopool.errors import Unsupported
 from demopool.implementations.shared import accuracy
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, Solver
 
-from . import tensors
+from . import tensors, triangles
 
 
 class Decomposition(NamedTuple):
@@ -173,7 +173,7 @@ def _natural(solver: Solver, values: Tensor) -> Tensor:
 
 def _by_eigh(X: Tensor) -> Decomposition:
     """Eigenvectors of the d x d matrix A."""
-    return _of_matrix(tensors.symmetric_product(X.mT, X), tuple(X.shape[-2:]))
+    return _of_matrix(triangles.symmetric_product(X.mT, X), tuple(X.shape[-2:]))
 
 
 def _of_matrix(A: Tensor, sizes: tuple[int, ...] | None = None) -> Decomposition:
@@ -187,7 +187,7 @@ def _of_matrix(A: Tensor, sizes: tuple[int, ...] | None = None) -> Decomposition
 def _by_gram(X: Tensor) -> Decomposition:
     """Eigenvectors of the n x n Gram matrix."""
     n, d = X.shape[-2:]
-    values, left = _eigh(tensors.gram(X))
+    values, left = _eigh(triangles.symmetric_product(X, X.mT))
     values, left = values[..., -min(n, d) :], left[..., -min(n, d) :]
     kept = _is_kept(values, (n, d), EIGENVALUES)
     lengths = torch.where(kept, values, 1.0).sqrt().unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""Helpers for all torch kernels: working dtype, images, range, symmetric products.
+"""Helpers for all torch kernels: working dtype, images, range, groups of images.
 
 Neither they nor the kernels read values back on a GPU or in a graph: shapes decide everything, and
 ``torch.compile`` sees one graph. A GPU waits for the host only inside torch's own eigh and svd.
@@ -11,19 +11,13 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from demopool.contract import DTYPES
 
-_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 HALF = tuple(getattr(torch, dtype) for dtype in DTYPES if dtype.is_half)
 NOT_IN_NUMPY = tuple(getattr(torch, dtype) for dtype in DTYPES if not dtype.in_numpy)
-
-# Rows of a symmetric product computed at once, up to the diagonal: half the work of a general
-# product, plus the cost of mirroring.
-_ROWS_IN_BATCH, _ROWS_ALONE = 128, 256
 
 # Maximum memory for the kernels of the images that a CPU processes at once.
 _WORK_BYTES = 24 * 2**20
@@ -61,58 +55,38 @@ def as_images(X: Tensor) -> Tensor:
     return working(X).reshape(-1, *X.shape[-2:])
 
 
+def as_given_images(X: Tensor) -> Tensor:
+    """The same for kernels that convert half precision part by part, on a CPU. For a derivative it
+    is converted here: sums of derivatives would be rounded to half precision."""
+    if in_place_on_cpu(X) and not needs_derivative(X):
+        return X.reshape(-1, *X.shape[-2:])
+    return as_images(X)
+
+
+def needs_derivative(*given: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(X is not None and X.requires_grad for X in given)
+
+
 def range_factor(images: Tensor) -> Tensor:
     """The power of two, ``(images, 1, 1)``, that brings each image's largest value to about 1.
 
-    It is a constant for autograd: results do not depend on it once the scaling is undone.
+    It is 1 for values up to 256, which are in range for any product here, and need no copy. It is
+    a constant for autograd: results do not depend on it once the scaling is undone.
     """
     images = images.detach()
     limit = _LARGEST_EXPONENT[images.dtype]
     both = images.amax(dim=(-2, -1), keepdim=True), -images.amin(dim=(-2, -1), keepdim=True)
     largest = torch.maximum(*both)
-    factor = torch.exp2(-torch.log2(largest).ceil().clamp(-limit, limit))
-    return torch.where(largest > 0, factor, 1.0)
+    exponent = torch.log2(largest).ceil().clamp(-limit, limit)
+    changes = (largest > 0) & ((exponent < 0) | (exponent > 8))
+    return torch.where(changes, torch.exp2(-exponent), 1.0)
 
 
-def gram(images: Tensor) -> Tensor:
-    """``X X^T`` of every image."""
-    return symmetric_product(images, images.mT)
-
-
-def weighted_moment(images: Tensor, a: Tensor | None) -> Tensor:
-    """``X^T diag(a) X`` of every image."""
-    weighted = images if a is None else images * a.unsqueeze(-1)
-    return symmetric_product(weighted.mT, images)
-
-
-def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right`` of images, known to be symmetric.
-
-    A CPU computes the lower blocks and mirrors them. A GPU gains nothing from that, and a compiler
-    cannot follow writes into parts of a matrix.
-    """
-    images, size = left.shape[:2]
-    if size <= _ROWS_IN_BATCH or not in_place_on_cpu(left):
-        return left @ right
-    result = _empty((images, size, size), left.dtype)
-    rows = _ROWS_ALONE if images == 1 else _ROWS_IN_BATCH
-    for start in range(0, size, rows):
-        stop = min(start + rows, size)
-        block, others = left[:, start:stop], right[..., :stop]
-        if images == 1:
-            torch.mm(block[0], others[0], out=result[0, start:stop, :stop])
-        else:
-            # All images at once, so that each thread works on its own images. Here `out` would be
-            # slower: torch multiplies images with gaps between their rows one by one.
-            result[:, start:stop, :stop] = block @ others
-        result[:, :start, start:stop] = result[:, start:stop, :start].mT
-    return result
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory from NumPy, which requests large pages: the first access to 134 MB, the result of 8
-    ResNet images, takes 9 ms instead of 36 ms with torch's own."""
-    return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
+def scaled(images: Tensor, factor: Tensor) -> Tensor:
+    """Images times their factors; on a CPU the images themselves where these are 1."""
+    if in_place_on_cpu(images) and bool((factor == 1).all()):
+        return images
+    return images * factor
 
 
 def in_place_on_cpu(X: Tensor) -> bool:

@@ -26,5 +26,5 @@ def implicit(X: Tensor, *, gamma: float, tau: float, iterations: int, route: str
 
 
 def _weights(X: Tensor, *settings: Any) -> Tensor:
-    a: Tensor = Sinkhorn.apply(tensors.as_images(X), *settings)[0]
+    a: Tensor = Sinkhorn.apply(tensors.as_given_images(X), *settings)[0]
     return a.reshape(X.shape[:-1])

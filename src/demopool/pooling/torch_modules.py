@@ -27,6 +27,7 @@ from torch.fx.experimental import symbolic_shapes
 from ..errors import InvalidInput, Unsupported
 from ..implementations.torch_any import tensors, weights
 from ..implementations.torch_any.implementation import KERNELS
+from ..implementations.torch_any.pool import direct_normalized
 from ..implementations.torch_any.sketching import PreparedHashes
 from ..problem.hashing import VERSION, hashes
 from ..problem.parameters import validated
@@ -93,12 +94,10 @@ class _Pooling(nn.Module):
             X = preparing.without_padding(xp, tensors.working(X), present)
             if self.normalize != "none":
                 # The scale of an image does not show in the descriptor, but squares might overflow.
-                X = X * tensors.range_factor(X)
+                X = tensors.scaled(X, tensors.range_factor(X))
             if self.center:
                 X = preparing.centered(xp, X, present)
-            pooled = self.pool(X, route).flatten(1)
-            options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
-            result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
+            result = self._normalized(X, route)
             if self.vectorize == "upper":
                 result = preparing.upper(xp, result, int(X.shape[-1]))
         result = result.squeeze(0) if single else result
@@ -115,6 +114,13 @@ class _Pooling(nn.Module):
     def pool(self, X: Tensor, route: str | None = None) -> Tensor:
         """The descriptor before it is normalised, by a route or else the module's own."""
         raise NotImplementedError
+
+    def _normalized(self, X: Tensor, route: str) -> Tensor:
+        """The descriptor, ``(B, D)``."""
+        pooled = self.pool(X, route).flatten(1)
+        options: dict[str, Any] = {"axes": 1, "kind": self.normalize, "overwrite": False}
+        result: Tensor = KERNELS["normalize", "direct"](pooled, **options)
+        return result
 
     def _route(self, X: Tensor) -> str:
         """The route for features as they were given, which may not be in the dtype of the work."""
@@ -159,7 +165,23 @@ class _Pooling(nn.Module):
         return ("normalize",)
 
 
-class SecondOrderPool(_Pooling):
+class _WeightedPooling(_Pooling):
+    """Pooling of outer products, whose derivative is taken together with that of the norm."""
+
+    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
+        pooled: Tensor = KERNELS["pool", "direct"](X, self._weights(X, route), order=2)
+        return pooled
+
+    def _weights(self, X: Tensor, route: str | None) -> Tensor | None:
+        """Of the features; None for weights of 1."""
+        raise NotImplementedError
+
+    def _normalized(self, X: Tensor, route: str) -> Tensor:
+        weights = self._weights(X, route)
+        return direct_normalized(X, weights, kind=self.normalize).flatten(1)
+
+
+class SecondOrderPool(_WeightedPooling):
     """Sum of the outer products of all features, ``D = d * d``."""
 
     _descriptor = "sum"
@@ -175,9 +197,8 @@ class SecondOrderPool(_Pooling):
     ) -> None:
         super().__init__(normalize, dtype, layout, center, vectorize)
 
-    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
-        pooled: Tensor = KERNELS["pool", route or self._route(X)](X, None, order=2)
-        return pooled
+    def _weights(self, X: Tensor, route: str | None) -> None:
+        return None
 
     def _route(self, X: Tensor) -> str:
         return "direct"
@@ -221,7 +242,7 @@ class _Democratic(_Pooling):
         return ("gamma", "tau", "iterations", "route", "backward", "normalize")
 
 
-class GammaDemocraticPool(_Democratic):
+class GammaDemocraticPool(_WeightedPooling, _Democratic):
     """Weighted sum of outer products, with weights that equalise contributions, ``D = d * d``.
 
     gamma       0: every feature contributes equally; 1: sum pooling
@@ -251,9 +272,8 @@ class GammaDemocraticPool(_Democratic):
         common = (normalize, dtype, layout, center, vectorize)
         super().__init__(gamma, tau, iterations, route, backward, *common)
 
-    def pool(self, X: Tensor, route: str | None = None) -> Tensor:
-        pooled: Tensor = KERNELS["pool", "direct"](X, self.weights(X, route), order=2)
-        return pooled
+    def _weights(self, X: Tensor, route: str | None) -> Tensor:
+        return self.weights(X, route)
 
     def _route(self, X: Tensor) -> str:
         return self._without_auto(self.route, X)

@@ -1,0 +1,128 @@
+"""Large symmetric matrices in torch, by blocks: triangles, norms, derivatives, layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.baselines import torch_democratic_of_maps  # noqa: E402
+from demopool.implementations.torch_any import triangles  # noqa: E402
+from demopool.implementations.torch_any.implementation import KERNELS  # noqa: E402
+from demopool.torch import GammaDemocraticPool, SecondOrderPool  # noqa: E402
+
+D = 300
+"""Three blocks, the last of them smaller."""
+
+EPS = torch.finfo(torch.float32).eps
+kinds = pytest.mark.parametrize("kind", ["signed-sqrt-l2", "l2", "none"])
+
+
+def pool(*given: Any, **options: Any) -> Any:
+    return KERNELS["pool", "direct"](*given, order=2, **options)
+
+
+def normalize(v: Any, kind: str, **options: Any) -> Any:
+    options = {"axes": 2, "overwrite": False, **options}
+    return KERNELS["normalize", "direct"](v, kind=kind, **options)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@kinds
+@pytest.mark.parametrize("d", [5, D])
+def test_only_the_lower_triangle_is_read(kind: str, d: int) -> None:
+    A = torch.randn(3, d, d)
+    A = A + A.mT
+    lower = torch.where(torch.ones(d, d).tril() > 0, A, torch.nan)
+    before = lower.clone()
+    found = normalize(lower, kind, symmetric=True)
+    assert torch.equal(lower.nan_to_num(), before.nan_to_num())
+    assert torch.equal(found, found.mT)
+    expected = normalize(A.double(), kind)
+    assert (found - expected).abs().max() <= 8 * EPS * expected.abs().max()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_pooled_triangle_is_that_of_the_whole(weighted: bool) -> None:
+    X = torch.rand(2, 40, D)
+    a = torch.rand(2, 40) if weighted else None
+    assert torch.equal(pool(X, a).tril(), pool(X, a, triangle=True).tril())
+
+
+def test_an_image_has_the_same_moment_in_every_batch() -> None:
+    X = torch.rand(5, 30, D)
+    assert torch.equal(pool(X, None), torch.stack([pool(image, None) for image in X]))
+
+
+@kinds
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("d", [5, 200, D])
+def test_an_image_has_the_same_norm_in_every_batch(kind: str, symmetric: bool, d: int) -> None:
+    A = torch.randn(5, d, d)
+    alone = torch.stack([normalize(image, kind, symmetric=symmetric) for image in A])
+    assert torch.equal(normalize(A, kind, symmetric=symmetric), alone)
+
+
+@kinds
+def test_derivatives_by_blocks(kind: str) -> None:
+    """The same as those of plain operations, in a graph of torch's own."""
+    X = torch.randn(2, 7, D, dtype=torch.float64, requires_grad=True)
+    A = X.mT @ X
+    roots = A.sign() * A.abs().sqrt() if kind == "signed-sqrt-l2" else A
+    norm = roots.flatten(1).norm(dim=1).reshape(-1, 1, 1) if kind != "none" else 1.0
+    G = torch.randn(2, D, D, dtype=torch.float64)
+    (expected,) = torch.autograd.grad((roots / norm * G).sum(), X)
+    found = SecondOrderPool(normalize=kind, layout="nd")(X)
+    (gradient,) = torch.autograd.grad((found * G.flatten(1)).sum(), X)
+    allowed = D * torch.finfo(torch.float64).eps * expected.abs().max()
+    assert (gradient - expected).abs().max() <= allowed
+
+
+@kinds
+def test_conv_maps_keep_their_layout(kind: str) -> None:
+    """In both directions: a copy would have another layout."""
+    maps = torch.rand(2, D, 3, 4)
+    rows = maps.flatten(2).mT.detach().requires_grad_()
+    head = GammaDemocraticPool(normalize=kind, layout="nd")
+    (gradient,) = torch.autograd.grad(head(rows).square().sum(), rows)
+    assert gradient.stride() == rows.stride()
+    copied = rows.detach().contiguous().requires_grad_()
+    (expected,) = torch.autograd.grad(head(copied).square().sum(), copied)
+    assert expected.stride() == copied.stride()
+    assert (gradient - expected).abs().max() <= 100 * EPS * expected.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("d", [6, 140])
+def test_half_precision_is_converted_in_parts(
+    dtype: Any, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 2 * triangles._FEATURES + 50
+    X = torch.rand(3, n, d).to(dtype)
+    converted: list[int] = []
+    plain = triangles.working
+
+    def counted(part: Any) -> Any:
+        converted.append(part.numel())
+        return plain(part)
+
+    monkeypatch.setattr(triangles, "working", counted)
+    found = pool(X, None)
+    assert max(converted) < X.numel() / 2
+    expected = X.double().mT @ X.double()
+    assert (found - expected).abs().max() <= n * EPS * expected.abs().max()
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_authors_formulation_agrees(norm: bool) -> None:
+    """What `make ratios` compares with computes the same."""
+    maps = torch.rand(2, 150, 3, 4, dtype=torch.float64)
+    head = GammaDemocraticPool(normalize="signed-sqrt-l2" if norm else "none")
+    expected = torch_democratic_of_maps(maps, norm)
+    assert (head(maps) - expected).abs().max() <= 1e3 * expected.abs().max() * 2**-52
