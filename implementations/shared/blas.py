@@ -8,6 +8,7 @@ fill only the lower triangle (of the row-major array); :func:`mirror` fills the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ _ABOVE = np.triu(np.ones((_STRIP, _STRIP), dtype=bool), 1)
 def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
     """Each image with its index, row-major and in working precision; a view where possible."""
     dtype = working_dtype(X)
-    for index in np.ndindex(X.shape[:-2]):
+    for index in itertools.product(*map(range, X.shape[:-2])):
         yield index, np.ascontiguousarray(X[index], dtype=dtype)
 
 
