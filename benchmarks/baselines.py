@@ -143,6 +143,18 @@ def dense_democratic(X: Array, gamma: float = 0.5, tau: float = 0.5, iterations:
     return np.triu(A) + np.triu(A, 1).T
 
 
+def plain_democratic(X: Array, iterations: int = 10) -> Array:
+    """The descriptor of one image with its final norm, as first written, for gamma = tau = 1/2."""
+    K = (X @ X.T) ** 2
+    target = K.sum(axis=-1) ** 0.5
+    a = np.ones(len(X), X.dtype)
+    for _ in range(iterations):
+        a = a / (a * (K @ a) / target) ** 0.5
+    v = ((X * a[:, np.newaxis]).T @ X).ravel()
+    v = np.sign(v) * np.sqrt(np.abs(v))
+    return v / np.linalg.norm(v)
+
+
 def sketch_by_three_transforms(X: Array, hashes: Any, a: Array) -> Array:
     """Two forward transforms and one inverse per feature, then the weighted sum."""
     first = _count_sketch(X, hashes.h1, hashes.s1, hashes.k)

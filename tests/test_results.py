@@ -16,8 +16,11 @@ from demopool import results
 from demopool.choosing import earlier_samples
 from demopool.common import places
 from demopool.errors import DemopoolError, InvalidInput
+from demopool.machine import limits
+from demopool.machine.limits import Limits
 from demopool.problem.cases import Case, named
 from demopool.problem.vocabulary import State
+from demopool.profiles.floors import least_seconds
 from demopool.results import table
 from demopool.trials import samples
 
@@ -77,6 +80,28 @@ def test_a_measured_cell(project: Project) -> None:
     assert row["low"] <= row["lower_quartile"] <= row["value"]
     assert row["fingerprint"] == "0123456789abcdef"
     assert row["measured_at"] > row["date"]
+
+
+def test_the_limit_of_calls_where_the_speed_of_their_machine_is_known(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    assert results.read(project.results)["limit_s"].isna().all()
+    speed = Limits(flops=1e9, cached_bytes=1e9, memory_bytes=1e9)
+    faster = speed._replace(flops=1e12)
+    kept = {"float32, 1 threads": speed._asdict(), "float32, 2 threads": faster._asdict()}
+    (tmp_path / "limits-0123456789abcdef.json").write_text(json.dumps(kept))
+    frame = results.read(project.results)
+    row = _cell(frame, project, "start", candidate=NUMPY)
+    assert row["limit_s"] == least_seconds(named("vgg-b1"), speed)
+    others = frame[frame["measure"] != "call_s"]
+    assert len(others) > 0
+    assert others["limit_s"].isna().all()
+
+
+@pytest.mark.parametrize("key", ["", "../0123456789abcdef", "a" * 5000, "\0"])
+def test_a_strangers_key_is_no_path(key: str) -> None:
+    assert limits.known(key, 1, "float32") is None
 
 
 def test_a_tracked_cell_is_its_own_quartile(project: Project) -> None:

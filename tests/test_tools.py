@@ -61,6 +61,18 @@ def test_the_summary_has_a_ratio_to_the_baseline_and_every_reason() -> None:
     assert "numba" not in text
 
 
+def test_the_summary_has_the_distance_to_the_limit_where_that_is_known() -> None:
+    rows = frame(
+        cell("numpy:cpu/dense", "call_s", 0.006, limit_s=0.002),
+        cell("numpy:cpu/dense", "error", 2e-7),
+        cell("torch:cuda/dense", "call_s", 0.009),
+    )
+    lines = printed(summary.show, rows).splitlines()
+    ours, other = (next(line for line in lines if name in line) for name in ("numpy", "torch"))
+    assert ours.split() == ["numpy:cpu/dense", "6", "ms", "-", "3", "2.0e-07"]
+    assert other.split() == ["torch:cuda/dense", "9", "ms", "-", "-", "-"]
+
+
 def test_a_narrow_summary_cuts_no_number() -> None:
     rows = [
         cell("numpy:cpu/newton-schulz+moment", m, v)

@@ -23,6 +23,7 @@ import demopool as dp
 from benchmarks.baselines import (
     dense_democratic,
     eigh_alone,
+    plain_democratic,
     sketch_by_three_transforms,
     torch_democratic,
     torch_democratic_of_maps,
@@ -121,7 +122,26 @@ def numpy_ratios() -> list[Ratio]:
             1 / 20,
         ),
         _norm_ratio("numpy:cpu"),
+        *small_images("numpy:cpu", 1.0),
     ]
+
+
+def small_images(backend: str, bar: float) -> list[Ratio]:
+    """What a call costs beside its products: plain NumPy pays nothing for checks and for auto."""
+
+    def described(X: np.ndarray[Any, Any]) -> Call:
+        return lambda: dp.describe(X, "democratic", backend=backend)
+
+    def plain(X: np.ndarray[Any, Any]) -> Call:
+        return lambda: [plain_democratic(image) for image in X]
+
+    rows = []
+    for n in (4, 16, 49, 100, 196):
+        X = _features(64, n, 64)
+        one, many = f"describe n={n} d=64", f"describe b=64 n={n} d=64"
+        rows.append(Ratio(one, "plain NumPy", described(X[0]), plain(X[:1]), 2.0))
+        rows.append(Ratio(many, "plain NumPy, one by one", described(X), plain(X), bar))
+    return rows
 
 
 def numpy_memories() -> list[Memory]:
@@ -294,7 +314,8 @@ def numba_ratios() -> list[Ratio]:
         X = _features(batch, n, d)
         job = f"democratic b={batch} n={n} d={d}"
         rows.append(Ratio(job, "numpy:cpu", pooled(numba, X), pooled(numpy, X), bar, apart=True))
-    return [*_sinkhorn_ratio(), *_scatter_ratios(), *rows, _norm_ratio("numba:cpu")]
+    small = small_images("numba:cpu", 0.5)
+    return [*_sinkhorn_ratio(), *_scatter_ratios(), *rows, _norm_ratio("numba:cpu"), *small]
 
 
 def _sinkhorn_ratio() -> list[Ratio]:

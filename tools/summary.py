@@ -34,19 +34,24 @@ def _legend(measures: Iterable[str]) -> Table:
         legend.add_row(measure.heading, measure.meaning)
         if measure.name == "call_s":
             legend.add_row("x base", "over the baseline's time")
+            legend.add_row("x limit", "over the machine's limit; a race of choose measures that")
     legend.add_row("", "demopool history follows the lower quartile of times, which is steadier")
     return legend
 
 
 def _table(title: str, rows: Any) -> Table:
     measures = [m for m in _SHOWN if (rows["measure"] == m).any()]
+    has_limits = rows["limit_s"].notna().any()
     table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
     table.add_column("candidate", overflow="fold")
     for measure in measures:
         table.add_column(_SHOWN[measure].heading, justify="right", no_wrap=True)
         if measure == "call_s":
             table.add_column("x base", justify="right", no_wrap=True)
+            if has_limits:
+                table.add_column("x limit", justify="right", no_wrap=True)
     values = rows.pivot_table(index="candidate", columns="measure", values="value", sort=False)
+    limits = rows.groupby("candidate")["limit_s"].max()
     times = values.get("call_s")
     baseline = times.get("baseline/plain") if times is not None else None
     if times is not None:
@@ -59,6 +64,9 @@ def _table(title: str, rows: Any) -> Table:
             cells.append(readable(value, _SHOWN[measure].quantity) if known else "-")
             if measure == "call_s":
                 cells.append(f"{value / baseline:.3g}" if known and baseline else "-")
+            if measure == "call_s" and has_limits:
+                limit = limits[candidate]
+                cells.append(f"{value / limit:.3g}" if known and limit == limit else "-")
         table.add_row(str(candidate), *cells)
     return table
 

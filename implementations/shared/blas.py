@@ -9,6 +9,7 @@ lower triangle; :func:`mirror` fills the rest.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
@@ -36,7 +37,7 @@ _ABOVE = np.triu(np.ones((STRIP, STRIP), dtype=bool), 1)
 
 def images(X: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
     """Each image with its index, row-major or column-major: a view, unless it is neither."""
-    for index in np.ndindex(X.shape[:-2]):
+    for index in itertools.product(*map(range, X.shape[:-2])):
         image = X[index]
         yield index, image if image.flags.forc else np.ascontiguousarray(image)
 

@@ -67,11 +67,12 @@ def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array
     for iteration in range(iterations):
         if iteration:
             Ka = kernel.times(a)
-            Ka[empty] = 1.0
+            if empty.size:
+                Ka[empty] = 1.0
         s = np.multiply(a, Ka, out=Ka)
         s /= target
         s **= tau
-        a = a / s
+        a /= s
     return a
 
 

@@ -36,6 +36,7 @@ def in_two_parts(power: Fraction, dtype: Any) -> tuple[float, float]:
     return float(first), float(power - first)
 
 
+@lru_cache(maxsize=256)
 def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order: int) -> float:
     """The factor in weights(X) = factor * weights(c X), c a power of two.
 
@@ -69,7 +70,9 @@ def gram_in_range(image: Array, out: Array) -> float:
 def is_safe(squared_norms: Array) -> bool:
     """Whether features with these norms need no scaling: no square of a norm is too large to be
     summed, and none underflows to zero."""
-    smallest = np.min(squared_norms, where=squared_norms != 0, initial=inf)
+    smallest = squared_norms.min()
+    if smallest == 0:
+        smallest = np.min(squared_norms, where=squared_norms != 0, initial=inf)
     return bool(
         _SAFE_LOW < squared_norms.max() < _SAFE_HIGH
         and smallest**2 >= np.finfo(squared_norms.dtype).tiny

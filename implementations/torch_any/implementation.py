@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +35,7 @@ class TorchImplementation(Implementation):
     def inspect(self, array: Any) -> ArrayFacts | None:
         if not isinstance(array, Tensor) or array.device.type != self.device:
             return None
-        dtype = str(array.dtype).removeprefix("torch.")
+        dtype = _name(array.dtype)
         if array.is_nested:  # a nested tensor has no shape
             return ArrayFacts((), f"a nested tensor of {dtype}", str(array.device))
         if array.layout is not torch.strided:
@@ -61,7 +62,7 @@ class TorchImplementation(Implementation):
 
     def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
         found = X.detach().abs().amax(dim=-1)
-        return np.asarray(found.double().cpu().numpy())
+        return self.to_numpy(found)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return PreparedHashes.on(self.device, hashes)
@@ -103,3 +104,8 @@ class OnCpu(TorchImplementation):
 
     def __init__(self) -> None:
         super().__init__("cpu")
+
+
+@lru_cache(maxsize=64)
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

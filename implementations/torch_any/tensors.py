@@ -27,8 +27,14 @@ _LARGEST_EXPONENT = {torch.float32: 120, torch.float64: 1000}
 
 
 def without_autocast(device: str) -> AbstractContextManager[Any]:
-    """Disable autocast, which would compute products in half precision; a meta device has none."""
+    """Disable autocast, which would compute products in half precision; a meta device has none.
+
+    Entering a context takes longer than a small product, so one is entered only where it matters;
+    a graph keeps it for whoever runs it.
+    """
     if not torch.amp.is_autocast_available(device):
+        return nullcontext()
+    if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, enabled=False)
 

@@ -25,6 +25,8 @@ _PRODUCT = 1024
 _SMALL, _LARGE = 1 << 18, 1 << 26
 """Bytes of a copy: what the cache of a thread holds, and what no cache holds."""
 
+_LONGEST_KEY = 64
+
 _SECONDS = 0.1
 """For each figure; the best of the repetitions counts."""
 
@@ -48,15 +50,21 @@ class Limits(NamedTuple):
 
 def limits(threads: int, dtype: str, *, again: bool = False) -> Limits:
     """Of this machine; measured the first time, or ``again`` where they are in doubt."""
-    name = f"{dtype}, {threads} threads"
-    found = kept(name, lambda: measured(threads, dtype), again=again)
+    found = kept(_name(threads, dtype), lambda: measured(threads, dtype), again=again)
     assert found is not None
     return found
 
 
+def known(key: str, threads: int, dtype: str) -> Limits | None:
+    """Of the machine with this key, if they were measured and are kept here; measures nothing."""
+    if not (key.isascii() and key.isalnum() and len(key) <= _LONGEST_KEY):
+        return None  # from a stranger's file, and no name of a file of ours
+    return _stored(_path(key)).get(_name(threads, dtype))
+
+
 def kept(name: str, measure: Callable[[], Limits | None], *, again: bool) -> Limits | None:
     """The best that was ever measured on this machine, under a name in its file."""
-    path = places.cache_folder() / f"limits-{fingerprint.key(fingerprint.fingerprint())}.json"
+    path = _path(fingerprint.key(fingerprint.fingerprint()))
     known = _stored(path).get(name)
     if known is not None and not again:
         return known
@@ -119,6 +127,14 @@ def best(work: Callable[[], object]) -> float:
         work()
         found = min(found, perf_counter() - before)
     return found
+
+
+def _name(threads: int, dtype: str) -> str:
+    return f"{dtype}, {threads} threads"
+
+
+def _path(key: str) -> Path:
+    return places.cache_folder() / f"limits-{key}.json"
 
 
 def _stored(path: Path) -> dict[str, Limits]:

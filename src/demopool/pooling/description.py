@@ -23,6 +23,10 @@ from .operations import backend as operations_of
 SAFE_EXPONENT = 20
 """Features of up to 2**20, and down to 2**-20, need no scaling in any dtype of the work."""
 
+ORDINARY = 2.0**-13, 2.0**13
+"""Rows whose largest magnitude is in this range are neither zero nor faint, and need no scaling:
+their squares fit every dtype of the work, and so do squares of the squares of their ratios."""
+
 
 def describe(
     X: Any,
@@ -77,12 +81,20 @@ def describe(
     or k when sketched, or d for order 1.
     """
     kind: Descriptor = validated(descriptor=descriptor)
-    layout, order, check = validated(layout=layout, order=order, check=check)
-    gamma, tau, iterations, p = validated(gamma=gamma, tau=tau, iterations=iterations, p=p)
-    k, seed, dtype = validated(k=k, seed=seed, dtype=dtype)
-    zero_rows, normalize = validated(zero_rows=zero_rows, normalize=normalize)
-    center, vectorize = validated(center=center, vectorize=vectorize)
-    backend, route = validated(backend=backend, route=route)
+    layout, order, check, gamma, tau, iterations, p = validated(
+        layout=layout, order=order, check=check, gamma=gamma, tau=tau, iterations=iterations, p=p
+    )
+    k, seed, dtype, zero_rows, normalize, center, vectorize, backend, route = validated(
+        k=k,
+        seed=seed,
+        dtype=dtype,
+        zero_rows=zero_rows,
+        normalize=normalize,
+        center=center,
+        vectorize=vectorize,
+        backend=backend,
+        route=route,
+    )
     chosen = routes.demand(descriptor, route)
     accuracy = routes.left_to(accuracy, route)
     if order == 1 and not all(OPERATIONS[step].has_order for step in kind.operations):
@@ -123,16 +135,18 @@ def describe(
     facts = ops.inspect_features(features)
     work = Dtype(dtype or facts.dtype).result
     if check and 0 not in facts.shape:
-        magnitudes = ops.implementation.row_magnitudes(features).astype(np.float64)
-        if present is not None:  # the zeros of padding are no zero rows
-            magnitudes = np.where(present, magnitudes, magnitudes.max(axis=-1, keepdims=True))
-        _check_values(magnitudes, zero_rows if kind.method == "democratic" else "ignore")
-        if normalize == "none":
-            _check_range(magnitudes, facts.shape[-2:], work)
-        else:
-            features = _into_range(ops, features, magnitudes, work)
-        if kind.method == "democratic" and gamma < 1 and iterations > 0:
-            _check_faint(magnitudes, work, order)
+        magnitudes = ops.implementation.row_magnitudes(features)
+        if not _are_ordinary(magnitudes):
+            magnitudes = magnitudes.astype(np.float64)
+            if present is not None:  # the zeros of padding are no zero rows
+                magnitudes = np.where(present, magnitudes, magnitudes.max(axis=-1, keepdims=True))
+            _check_values(magnitudes, zero_rows if kind.method == "democratic" else "ignore")
+            if normalize == "none":
+                _check_range(magnitudes, facts.shape[-2:], work)
+            else:
+                features = _into_range(ops, features, magnitudes, work)
+            if kind.method == "democratic" and gamma < 1 and iterations > 0:
+                _check_faint(magnitudes, work, order)
     if dtype is not None:
         features = ops.implementation.cast(features, work)
 
@@ -284,6 +298,16 @@ def _as_rows(X: Any, layout: str | None) -> Any:
             f"(nchw, nhwc, or nd for any leading axes); got shape {shape}."
         )
     return X
+
+
+def _are_ordinary(magnitudes: NDArray[Any]) -> bool:
+    """Whether none of the checks below can find anything; NaN is in no range."""
+    low, high = ORDINARY
+    # Not the methods of the same meaning, which go through Python.
+    return bool(
+        np.minimum.reduce(magnitudes, axis=None) >= low
+        and np.maximum.reduce(magnitudes, axis=None) <= high
+    )
 
 
 def _check_values(magnitudes: NDArray[Any], zero_rows: str) -> None:

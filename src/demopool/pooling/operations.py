@@ -21,7 +21,7 @@ from ..problem.hashing import Hashes
 from ..problem.parameters import validated
 from ..problem.routes import Sizes, left_to
 from ..problem.vocabulary import DTYPES, Dtype
-from ..profiles import auto, eligibility
+from ..profiles import auto
 from ..reference import Bounds
 from . import contributions
 
@@ -318,12 +318,12 @@ class Operations:
         self, operation: str, route: str, facts: ArrayFacts, order: int = 2, p: float | None = None
     ) -> None:
         n, d = facts.shape[-2:] if len(facts.shape) > 1 else (None, None)
-        refusal = eligibility.unsupported(
-            self.name, {operation: route}, facts.dtype, order, Sizes(n, d, p)
+        supported = capabilities.supports(
+            self.name, operation, route=route, dtype=facts.dtype, order=order, sizes=Sizes(n, d, p)
         )
-        if refusal:
+        if not supported:
             what = operation if route == "auto" else f"{operation} by {route}"
-            raise Unsupported(f"{what} on {self.name}", refusal.reason)
+            raise Unsupported(f"{what} on {self.name}", supported.reason)
 
     def _kernel(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from ..errors import InvalidInput
@@ -26,8 +27,17 @@ Rule = Callable[[str, Any], Any]
 def validated(**given: Any) -> Any:
     """Check each named parameter by its rule; returns the values as plain Python, in order.
 
-    One parameter gives its value, several give a tuple.
+    One parameter gives its value, several give a tuple. What was accepted is remembered by value
+    and type, so that a loop of small calls pays once: 1 is not True, and an error is never kept.
     """
+    try:
+        return _accepted(**given)
+    except TypeError:  # a value without a hash, which its rule refuses in its own words
+        return _accepted.__wrapped__(**given)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _accepted(**given: Any) -> Any:
     values = tuple(_RULES[name](name, value) for name, value in given.items())
     return values[0] if len(values) == 1 else values
 

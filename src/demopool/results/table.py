@@ -21,7 +21,7 @@ from ..problem.vocabulary import State
 from ..trials import samples
 from ..trials.measures import UNITS, quantity
 from ..trials.samples import Sample
-from . import asv_files, remote
+from . import asv_files, distance, remote
 
 COLUMNS = {
     "source": "string",
@@ -60,6 +60,7 @@ COLUMNS = {
     "version": "string",
     "measured_at": "datetime64[ns, UTC]",
     "fingerprint": "string",
+    "limit_s": "float64",
     "load": "float64",
     "phase": "string",
     "round": "Int64",
@@ -126,6 +127,9 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     version           of the benchmark
     measured_at       in UTC
     fingerprint       key of the machine and its software
+    limit_s           of calls of a descriptor on the CPU: the least work of the case at the speed
+                      of matrix products and memory of that machine; NaN unless ``choose`` has
+                      measured that speed, with as many threads
     load              share of all cores that other processes used meanwhile; NaN if it is not known
     phase, round      of a sample: ``once``, or the number of a ``round`` or ``confirming`` round
     session           the race that a sample belongs to
@@ -145,13 +149,20 @@ def read(paths: PathLike | Iterable[PathLike] | None = None, *, with_samples: bo
     stale = 0
     unreadable: list[str] = []
     known = cache(asv_files.known_benchmarks)
+    distance.forget()
     for file, by_name in _files(paths, with_samples, unreadable):
         try:
             if file.suffix == _SAMPLES:
                 found, left_out = _read_samples(file, by_name, unreadable), 0
             else:
                 found, left_out = _read_asv(file, known)
-            rows += [_checked({**row, **_sizes(row), "file": str(file)}, file) for row in found]
+            rows += [
+                _checked(
+                    {**row, **_sizes(row), "limit_s": distance.limit_of(row), "file": str(file)},
+                    file,
+                )
+                for row in found
+            ]
         except InvalidInput as problem:
             if by_name:
                 raise
