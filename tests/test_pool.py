@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 
 import demopool as dp
-from demopool import InvalidInput, PoolResult, Unfinished, features
+from demopool import InvalidInput, PoolResult, Unfinished, Unsupported, features
 from demopool.datasets import index, journal, output, planning, pooling, units
 
 SKETCHED: dict[str, Any] = {"k": 32, "memory": 4e9}
@@ -414,6 +414,22 @@ def test_sizes_are_padded_where_the_model_says_that_it_pays(
 def _rounding(found: NDArray[Any]) -> float:
     """Of the sum of 9 x 9 terms and a square root, which at worst doubles the digits lost."""
     return float(np.sqrt(81 * np.finfo(found.dtype).eps) * np.abs(found).max())
+
+
+def test_triangles_of_covariances_are_never_padded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "MAX_ROWS", 16)
+    options: dict[str, Any] = {"center": True, "vectorize": "upper", "memory": 4e9}
+    result = dp.pool_files(folder, folder.parent / "upper.npy", "sum", **options)
+    assert all(one.padded == one.n for one in result.decisions)
+    found = np.load(result.output)
+    assert found.shape == (11, 4 * 5 // 2)
+    for row, image in zip(found, features.open(folder), strict=True):
+        expected = dp.describe(image, "sum", center=True, vectorize="upper")
+        np.testing.assert_allclose(row, expected, rtol=0, atol=_rounding(expected))
+    with pytest.raises(Unsupported, match="only a matrix has a triangle"):
+        dp.pool_files(folder, folder.parent / "x.npy", "sketched-sum", vectorize="upper")
 
 
 def test_units_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

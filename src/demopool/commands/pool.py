@@ -15,7 +15,7 @@ from ..common.units import readable
 from ..datasets.pooling import PoolResult, Progress, pool_files
 from ..datasets.settings import ZERO_ROWS
 from ..problem.candidates import Candidate
-from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, NORMALIZATIONS, NUMPY_DTYPES
+from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, NORMALIZATIONS, NUMPY_DTYPES, VECTORIZATIONS
 from .output import console, emit, envelope, json_option, progress, size_in_bytes
 
 SCHEMA = 1
@@ -57,6 +57,10 @@ LINE_SECONDS = 10.0
 @click.option("--seed", type=int, default=0, help="Which hashes a sketch has.")
 @click.option("--order", type=int, default=2, help="2, or 1 for first-order sum and democratic.")
 @click.option("--normalize", type=click.Choice(NORMALIZATIONS), default="signed-sqrt-l2")
+@click.option("--center", is_flag=True, help="Covariance instead of second moment.")
+@click.option(
+    "--vectorize", type=click.Choice(VECTORIZATIONS), default="full", help="upper: the triangle."
+)
 @click.option("--zero-rows", type=click.Choice(ZERO_ROWS), default="ignore", help="Of features.")
 @click.option(
     "--dtype", type=click.Choice(NUMPY_DTYPES), help="Of the descriptors.  [default: as describe]"

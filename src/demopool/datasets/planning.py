@@ -126,7 +126,10 @@ def make_plan(images: Images, settings: Settings, memory: int) -> Plan:
         candidate = taken[call]  # padding goes to a size that some images have
         batch = _batch(settings, call, candidate, room / 2)
         decisions.append(Decision(*size, count, call.n, *candidate, batch))
-    work = max(_work_bytes(settings, one, one.batch) for one in decisions)
+    work = max(
+        _work_bytes(settings, Candidate(one.backend, one.route), one.call, one.batch)
+        for one in decisions
+    )
     out_bytes = length * np.dtype(dtype).itemsize
     rows = _rows(images, decisions, out_bytes, share, room - work)
     needed = int(work + 2 * _largest_block(images, decisions, out_bytes, rows))
@@ -154,7 +157,7 @@ def _of_output(images: Images, settings: Settings) -> tuple[int, str]:
             )
     results = {Dtype(array.dtype).result for array in images.arrays}
     widest = "float64" if "float64" in results else "float32"
-    return settings.case(1, *_size(first)).length, settings.dtype or widest
+    return settings.length(first.d), settings.dtype or widest
 
 
 def _taken(settings: Settings, size: Size) -> Candidate:
@@ -191,10 +194,10 @@ def _paddings(
     """The rows that images of each size get: their own, or those of the next larger sizes.
 
     ``share`` is how much of the dataset a unit is: so many images of a size are computed together.
-    Not where a zero row is an error.
+    Not where a zero row is an error, or counts in the mean.
     """
     padded = {size: size.n for size in counts}
-    if settings.zero_rows == "error":
+    if settings.zero_rows == "error" or settings.center:
         return padded
     kinds = {(size.d, size.dtype) for size in counts}
     for kind in sorted(kinds):
@@ -218,16 +221,21 @@ def _batch(settings: Settings, size: Size, candidate: Candidate, room: float) ->
     batch = IMAGES
     while batch < MAX_BATCH and _seconds(settings, candidate, batch, size) < CALL_SECONDS:
         batch *= 2
-    subject = Subject("descriptor", settings.descriptor)
-    while batch > 1 and predicted_bytes(subject, candidate, settings.case(batch, *size)) > room:
+    while batch > 1 and _work_bytes(settings, candidate, size, batch) > room:
         batch //= 2
     return batch
 
 
-def _work_bytes(settings: Settings, decision: Decision, batch: int) -> float:
-    subject = Subject("descriptor", settings.descriptor)
-    candidate = Candidate(decision.backend, decision.route)
-    return predicted_bytes(subject, candidate, settings.case(batch, *decision.call))
+def _work_bytes(settings: Settings, candidate: Candidate, size: Size, batch: int) -> float:
+    """Of a call, its result included."""
+    case = settings.case(batch, *size)
+    work = predicted_bytes(Subject("descriptor", settings.descriptor), candidate, case)
+    itemsize = np.dtype(case.dtype.result).itemsize
+    if settings.center:  # of the features, twice: without their mean, and squared for its check
+        work += 2 * batch * size.n * size.d * itemsize
+    if settings.vectorize == "upper":
+        work += batch * settings.length(size.d) * itemsize
+    return work
 
 
 def _rows(

@@ -142,8 +142,9 @@ def pool_files(
     fresh       overwrite an output of another run, and begin this one again
     keep_going  leave out files and images that fail: their rows are NaN
     progress    called with images done, all images, and a word
-    parameters  of ``describe``: gamma, tau, iterations, p, k, seed, order, normalize, backend,
-                route, accuracy, dtype (of the output), zero_rows (``"ignore"`` or ``"error"``)
+    parameters  of ``describe``: gamma, tau, iterations, p, k, seed, order, normalize, center,
+                vectorize, backend, route, accuracy, dtype (of the output), zero_rows
+                (``"ignore"`` or ``"error"``)
 
     A call that was interrupted, however, is gone on with by the same call: nothing finished is
     done again, and the file is the same, bit by bit.

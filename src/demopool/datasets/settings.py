@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..errors import InvalidInput, Unsupported
+from ..errors import InvalidInput
 from ..problem.cases import Case
-from ..problem.operations import OPERATIONS
+from ..problem.operations import demand_defined
 from ..problem.parameters import validated
 from ..problem.routes import demand
 from ..problem.vocabulary import Descriptor, Dtype
@@ -30,6 +30,8 @@ class Settings:
     order: int = 2
     zero_rows: str = "ignore"
     normalize: str = "signed-sqrt-l2"
+    center: bool = False
+    vectorize: str = "full"
     dtype: str | None = None
     layout: str | None = None
     dataset: str | None = None
@@ -51,9 +53,7 @@ class Settings:
             )
         kind = Descriptor(self.descriptor)
         demand(self.descriptor, self.route)
-        if self.order == 1 and not all(OPERATIONS[step].has_order for step in kind.operations):
-            reason = "only sum and democratic have a first order"
-            raise Unsupported(f"{self.descriptor} of order 1", reason)
+        demand_defined(kind, order=self.order, center=self.center, vectorize=self.vectorize)
 
     def case(self, batch: int, n: int, d: int, dtype: str) -> Case:
         """Of a call with images of one size."""
@@ -61,6 +61,12 @@ class Settings:
         numbers = {name: getattr(self, name) for name in ("gamma", "tau", "iterations", "p")}
         sizes: dict[str, Any] = {"batch": batch, "n": n, "d": d, "k": self.k, "order": self.order}
         return Case(Descriptor(self.descriptor), **sizes, dtype=work, **numbers)
+
+    def length(self, d: int) -> int:
+        """Of a descriptor of features of length d."""
+        if self.vectorize == "upper":
+            return d * (d + 1) // 2
+        return self.case(1, 1, d, "float32").length
 
     def for_describe(self) -> dict[str, Any]:
         """Its keyword arguments, without the backend and the route."""

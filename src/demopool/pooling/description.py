@@ -12,7 +12,7 @@ from ..contract import registry
 from ..errors import InvalidInput, Unsupported
 from ..problem import routes
 from ..problem.hashing import Hashes, hashes
-from ..problem.operations import OPERATIONS
+from ..problem.operations import demand_defined
 from ..problem.parameters import validated
 from ..problem.vocabulary import Backend, Descriptor, Dtype
 from ..profiles import auto
@@ -97,14 +97,7 @@ def describe(
     )
     chosen = routes.demand(descriptor, route)
     accuracy = routes.left_to(accuracy, route)
-    if order == 1 and not all(OPERATIONS[step].has_order for step in kind.operations):
-        raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
-    if order == 1 and center:
-        raise Unsupported("center=True with order 1", "centred features have the sum zero")
-    if vectorize == "upper" and (order == 1 or kind.is_sketched):
-        raise Unsupported(
-            f"vectorize='upper' of {descriptor} of order {order}", "only a matrix has a triangle"
-        )
+    demand_defined(kind, order=order, center=center, vectorize=vectorize)
 
     split = None
     if isinstance(X, tuple) and len(X) == 2 and all(registry.owner(x) for x in X):

@@ -14,6 +14,9 @@ from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any, Protocol
 
+from ..errors import Unsupported
+from .vocabulary import Descriptor
+
 
 class Weights(Protocol):
     """``(..., n, d) -> (..., n)``"""
@@ -128,3 +131,15 @@ OPERATIONS = {operation.name: operation for operation in _TABLE}
 
 PARAMETERS = tuple(dict.fromkeys(name for op in _TABLE for name in op.parameters))
 """Of all operations."""
+
+
+def demand_defined(descriptor: Descriptor, *, order: int, center: bool, vectorize: str) -> None:
+    """A combination of parameters that means nothing is an error, whatever the features are."""
+    if order == 1 and not all(OPERATIONS[step].has_order for step in descriptor.operations):
+        raise Unsupported(f"{descriptor} of order 1", "only sum and democratic have a first order")
+    if order == 1 and center:
+        raise Unsupported("center=True with order 1", "centred features have the sum zero")
+    if vectorize == "upper" and (order == 1 or descriptor.is_sketched):
+        raise Unsupported(
+            f"vectorize='upper' of {descriptor} of order {order}", "only a matrix has a triangle"
+        )

@@ -193,6 +193,7 @@ RESULT_DTYPES = tuple(dict.fromkeys(dtype.result for dtype in DTYPES))
 
 LAYOUTS = ("nd", "nchw", "nhwc")
 NORMALIZATIONS = ("signed-sqrt-l2", "l2", "none")
+VECTORIZATIONS = ("full", "upper")
 ZERO_ROWS = ("warn", "ignore", "error")
 
 
