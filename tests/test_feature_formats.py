@@ -16,7 +16,7 @@ import zarr
 from numpy.typing import NDArray
 
 from demopool import InvalidInput, features
-from demopool.datasets import formats
+from demopool.datasets import raw_arrays
 
 Array = NDArray[Any]
 BATCH = np.random.default_rng(0).standard_normal((5, 6, 4)).astype(np.float16)
@@ -83,7 +83,7 @@ def test_a_group_per_image(tmp_path: Path) -> None:
 def test_npy_of_any_order_and_byte_order(
     tmp_path: Path, order: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "SLAB_BYTES", 100)
+    monkeypatch.setattr(raw_arrays, "SLAB_BYTES", 100)
     np.save(tmp_path / "x.npy", BATCH.astype(dtype, order=order))
     np.save(tmp_path / "y.npy", BATCH[0].astype(dtype, order=order))
     images = features.open(tmp_path)

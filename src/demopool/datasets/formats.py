@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 
 from ..common.files import UNREADABLE
 from ..errors import InvalidInput
+from .raw_arrays import RawArray, npy_header, raw_bytes, read_raw
 
 Array = NDArray[Any]
 LARGEST_HEADER = 100_000_000
 """Bytes of a safetensors header; the format's own limit."""
-
-SLAB_BYTES = 2**23
-"""Read at a time of an array in Fortran order."""
 
 
 class Contents(NamedTuple):
@@ -93,24 +91,15 @@ def stamp(path: Path) -> tuple[int, int]:
     return size, latest
 
 
-class _Raw(NamedTuple):
-    """Where the values of an array are in a stream of bytes."""
-
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool = False
-
-
 class _NpyFile:
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         try:
-            self._raw = _npy_header(self._file, path)
+            self._raw = npy_header(self._file, path)
         except BaseException:
             self._file.close()
             raise
-        needed = self._raw.offset + _bytes(self._raw)
+        needed = self._raw.offset + raw_bytes(self._raw)
         if path.stat().st_size < needed:
             self._file.close()
             raise InvalidInput(
@@ -121,7 +110,7 @@ class _NpyFile:
         yield Contents("", self._raw.shape, self._raw.dtype.name)
 
     def read_into(self, key: str, start: int | None, stop: int | None, out: Array) -> None:
-        _read_raw(self._file, self._raw, start, stop, out)
+        read_raw(self._file, self._raw, start, stop, out)
 
     def close(self) -> None:
         self._file.close()
@@ -133,21 +122,21 @@ class _NpzFile:
     def __init__(self, path: Path) -> None:
         self._archive = zipfile.ZipFile(path)
         self._path = path
-        self._open: tuple[str, IO[bytes], _Raw] | None = None
+        self._open: tuple[str, IO[bytes], RawArray] | None = None
 
     def contents(self) -> Iterator[Contents]:
         for name in self._archive.namelist():
             if name.endswith(".npy"):
                 with self._archive.open(name) as member:
-                    raw = _npy_header(member, f"{self._path}, {name.removesuffix('.npy')},")
+                    raw = npy_header(member, f"{self._path}, {name.removesuffix('.npy')},")
                 yield Contents(name.removesuffix(".npy"), raw.shape, raw.dtype.name)
 
     def read_into(self, key: str, start: int | None, stop: int | None, out: Array) -> None:
         if self._open is None or self._open[0] != key:
             self._leave()
             member = self._archive.open(f"{key}.npy")
-            self._open = (key, member, _npy_header(member, self._path))
-        _read_raw(self._open[1], self._open[2], start, stop, out)
+            self._open = (key, member, npy_header(member, self._path))
+        read_raw(self._open[1], self._open[2], start, stop, out)
 
     def close(self) -> None:
         self._leave()
@@ -182,13 +171,13 @@ class _SafetensorsFile:
             self._file.close()
             raise
 
-    def _described(self, entry: Any, start: int, size: int) -> tuple[str, _Raw]:
+    def _described(self, entry: Any, start: int, size: int) -> tuple[str, RawArray]:
         dtype, shape = str(entry["dtype"]), tuple(int(axis) for axis in entry["shape"])
         begin, end = (int(offset) for offset in entry["data_offsets"])
-        raw = _Raw(start + begin, shape, np.dtype(_SAFETENSORS_DTYPES.get(dtype, "V1")))
+        raw = RawArray(start + begin, shape, np.dtype(_SAFETENSORS_DTYPES.get(dtype, "V1")))
         if min(shape, default=0) < 0 or begin < 0 or start + end > size:
             raise ValueError("its header is damaged, or it is cut off")
-        if dtype in _SAFETENSORS_DTYPES and end - begin != _bytes(raw):
+        if dtype in _SAFETENSORS_DTYPES and end - begin != raw_bytes(raw):
             raise ValueError("its header is damaged")
         return dtype, raw
 
@@ -201,10 +190,10 @@ class _SafetensorsFile:
     def read_into(self, key: str, start: int | None, stop: int | None, out: Array) -> None:
         dtype, raw = self._arrays[key]
         if dtype != "BF16":
-            _read_raw(self._file, raw, start, stop, out)
+            read_raw(self._file, raw, start, stop, out)
             return
         halves = np.empty(out.shape, np.uint16)
-        _read_raw(self._file, raw, start, stop, halves)
+        read_raw(self._file, raw, start, stop, halves)
         np.left_shift(halves, np.uint32(16), out=out.view(np.uint32), dtype=np.uint32)
 
     def close(self) -> None:
@@ -328,63 +317,3 @@ def _library(name: str, path: Path) -> Any:
         raise InvalidInput(
             f"{path} cannot be read without {name}: pip install 'demopool[{extra}]'."
         ) from None
-
-
-def _npy_header(file: IO[bytes], name: Any) -> _Raw:
-    version = np.lib.format.read_magic(file)
-    reads = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in reads:
-        raise ValueError(f"it is of version {version} of the format")
-    shape, fortran, dtype = reads[version](file)
-    if dtype.hasobject:
-        raise InvalidInput(
-            f"{name} holds Python objects, and nothing is ever unpickled; save arrays of numbers."
-        )
-    return _Raw(file.tell(), shape, dtype, fortran)
-
-
-def _bytes(raw: _Raw) -> int:
-    count = 1
-    for axis in raw.shape:
-        count *= axis
-    return count * raw.dtype.itemsize
-
-
-def _read_raw(file: IO[bytes], raw: _Raw, start: int | None, stop: int | None, out: Array) -> None:
-    if raw.fortran and len(raw.shape) > 1:
-        _read_fortran(file, raw, start, stop, out)
-        return
-    item = _bytes(raw._replace(shape=raw.shape[1:]))
-    file.seek(raw.offset + item * (start or 0))
-    _fill(file, out)
-    if not raw.dtype.isnative:
-        out.byteswap(inplace=True)
-
-
-def _read_fortran(
-    file: IO[bytes], raw: _Raw, start: int | None, stop: int | None, out: Array
-) -> None:
-    """The first axis varies fastest, so a part is spread over the file: all of it is read, in
-    slabs along the last axis."""
-    *others, last = raw.shape
-    slab = max(1, SLAB_BYTES // max(1, _bytes(raw._replace(shape=tuple(others)))))
-    file.seek(raw.offset)
-    for begin in range(0, last, slab):
-        end = min(begin + slab, last)
-        read = np.empty((end - begin, *others[::-1]), raw.dtype)
-        _fill(file, read)
-        out[..., begin:end] = read.T if start is None else read.T[start:stop]
-
-
-def _fill(file: IO[bytes], out: Array) -> None:
-    """Compressed members give as much at a time as they like."""
-    view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-    done = 0
-    while done < len(view):
-        count = file.readinto(view[done:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError("it is cut off")
-        done += count
