@@ -32,4 +32,11 @@ class HostImplementation(Implementation):
         return array.astype(dtype, copy=False)
 
     def row_magnitudes(self, X: Array) -> Array:
-        return np.maximum(X.max(axis=-1), -X.min(axis=-1))
+        if X.dtype != np.float16:
+            return np.maximum(X.max(axis=-1), -X.min(axis=-1))
+        # NumPy compares half precision one by one, after conversion. Without their sign bit such
+        # numbers are in the order of integers, NaN last: the largest of one sign is the largest
+        # signed integer, that of the other the largest unsigned one.
+        signed, unsigned = (X.view(kind).max(axis=-1) for kind in (np.int16, np.uint16))
+        magnitudes = np.maximum(signed.view(np.uint16) & 0x7FFF, unsigned & 0x7FFF)
+        return magnitudes.view(np.float16)
