@@ -98,6 +98,16 @@ def test_faint_rows_in_half_precision(backend: str) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-3)
 
 
+def test_magnitudes_of_half_precision() -> None:
+    implementation = dp.backend("numpy:cpu").implementation
+    X = np.random.default_rng(0).standard_normal((2, 50, 7)).astype(np.float16)
+    X[0, 0], X[0, 1], X[1, 2] = 0, -0.0, np.abs(X[1, 2])
+    X[1, 3], X[0, 4, 2], X[1, 4, 1] = -np.abs(X[1, 3]), np.nan, -np.inf
+    for given in (X, X.swapaxes(1, 2), X[..., ::2]):
+        wanted = np.abs(given.astype(np.float32)).max(axis=-1)
+        np.testing.assert_array_equal(implementation.row_magnitudes(given), wanted)
+
+
 def test_products_by_stride() -> None:
     rng = np.random.default_rng(0)
     for A, B in (

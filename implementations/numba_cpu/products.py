@@ -187,8 +187,9 @@ def moments(X: Array, a: Array | None, out: Array, *, triangle: bool) -> Array:
     """``X^T diag(a) X`` of images ``(images, n, d)``; with ``triangle``, only the lower triangle of
     each."""
     images, n, d = X.shape
-    too_large = X.dtype != out.dtype and n * d * out.itemsize > blas.CHUNK_BYTES
-    if image_by_image(images, d, n) and not too_large:
+    # The kernel's copy of an image must stay small.
+    is_small = n * d * out.itemsize <= 2 * blas.CHUNK_BYTES
+    if image_by_image(images, d, n) and is_small:
         weights = np.ones((images, n), out.dtype) if a is None else a
         for group, some, by_channel in in_groups(X):
             spread(_moments, len(some), some, weights[group], by_channel, triangle, out[group])

@@ -33,9 +33,16 @@ class HostImplementation(Implementation):
         return array.astype(dtype, copy=False)
 
     def row_magnitudes(self, X: Array) -> Array:
-        # Not the methods of the same meaning, which go through Python.
-        highest, lowest = np.maximum.reduce(X, axis=-1), np.minimum.reduce(X, axis=-1)
-        return np.maximum(highest, -lowest)
+        if X.dtype != np.float16:
+            # Not the methods of the same meaning, which go through Python.
+            highest, lowest = np.maximum.reduce(X, axis=-1), np.minimum.reduce(X, axis=-1)
+            return np.maximum(highest, -lowest)
+        # NumPy compares half precision one by one, after conversion. Without their sign bit such
+        # numbers are in the order of integers, NaN last: the largest of one sign is the largest
+        # signed integer, that of the other the largest unsigned one.
+        signed, unsigned = (X.view(kind).max(axis=-1) for kind in (np.int16, np.uint16))
+        magnitudes = np.maximum(signed.view(np.uint16) & 0x7FFF, unsigned & 0x7FFF)
+        return magnitudes.view(np.float16)
 
 
 @lru_cache(maxsize=64)
