@@ -13,7 +13,8 @@ VARIABLE = "DEMOPOOL_CACHE_DIR"
 
 # The folder depends on these variables only. It is cached by their values, because finding it takes
 # as long as describing a small image.
-_VARIABLES = (VARIABLE, "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA")
+_OF_SYSTEM = ("LOCALAPPDATA",) if os.name == "nt" else ("XDG_CACHE_HOME", "HOME")
+_VARIABLES = (VARIABLE, *_OF_SYSTEM)
 
 
 def cache_folder() -> Path:
