@@ -23,8 +23,9 @@ _ROWS = 128
 # Features multiplied at once, in the dtype of the work and weighted: only they are copied.
 _FEATURES = 1024
 
-# Numbers in the blocks of all images that are processed together.
-_TOGETHER = 2**18
+# Numbers in the blocks of all images that are processed together. With fewer, threads would wait
+# for each other more often, which is slow where others use the cores.
+_TOGETHER = 2**20
 
 # Vectors of fewer numbers are normalised together: torch adds so many in one thread, so that the
 # sum is the same alone.
@@ -99,7 +100,7 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
         return weighted.mT @ images
     result = _empty((number, d, d), working(images[:0]).dtype)
     scratch = _Scratch(result)
-    for group in _blocks(number, _images(d, _ROWS)):
+    for group in _blocks(number, _images(d, max(_ROWS, min(n, _FEATURES) // 2))):
         for rows in _blocks(n, _FEATURES):
             X = working(images[group, rows])
             weighted = X if a is None else X * a[group, rows].unsqueeze(-1)
@@ -132,7 +133,7 @@ def symmetrized(matrices: Tensor) -> Tensor:
 def normalize_(vectors: Tensor, kind: str) -> Tensor:
     """The final norm of every row, in place; returns the squares of the norms, ``(rows, 1)``."""
     size = vectors.shape[-1]
-    at_once = _TOGETHER if vectors.device.type == "cpu" else max(1, vectors.numel())
+    at_once = _TOGETHER // 4 if vectors.device.type == "cpu" else max(1, vectors.numel())
     totals = []
     for group in vectors.split(max(1, at_once // size) if size < _SMALL else 1):
         parts = group.split(at_once, dim=-1)
