@@ -172,11 +172,10 @@ UNSEEN_BY_CHECK = {
     "memo-by-content": "its results are right",
     "memo-by-sum": "its results are right",
     "sees-the-environment": _KNOWS,
-    "sees-the-process": _KNOWS,
     "sees-the-stack": _KNOWS,
     "threads-that-spin": "values are right; only a race watches the process",
     "replaces-perf-counter": _TAMPERS,
     "replaces-the-clock": _TAMPERS,
     "replaces-every-clock": _TAMPERS,
 }
-"""``check`` runs a backend in its own process; ``choose`` compares in another one."""
+"""``check`` judges in the process that a backend runs in; ``choose`` compares in another one."""

@@ -186,6 +186,9 @@ class _Lazy:
     def __getitem__(self, index: Any) -> Array:
         return self._compute()[index]
 
+    def reshape(self, shape: tuple[int, ...]) -> _Lazy:
+        return _Lazy(shape, lambda: self._compute().reshape(shape))
+
 
 @cheat("", "normalize", "direct", harmless="one value is read while the clock runs: it computes")
 def lazy_result() -> Callable[..., Any]:

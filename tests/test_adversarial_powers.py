@@ -350,10 +350,10 @@ def test_arrays_without_arithmetic_are_refused_in_a_sentence() -> None:
     class Bare:
         """As device arrays of numba:cuda."""
 
-    from demopool.pooling import contributions
+    from demopool.pooling import preparing
 
     with pytest.raises(dp.Unsupported, match="have no arithmetic"):
-        contributions._namespace(dp.backend("numpy:cpu"), "bounds", Bare())
+        preparing.namespace(dp.backend("numpy:cpu"), "bounds", Bare())
 
 
 def test_spectrum_of_weighted_features() -> None:

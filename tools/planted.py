@@ -82,10 +82,11 @@ def _describe(
         "memory",
         "numpy:cpu/matrix-free",
         _DESCRIBE,
-        "    X, home = _array(X)\n",
-        """    if (backend, route) == ("numpy:cpu", "matrix-free"):
+        "\n    split = None\n",
+        """
+    if (backend, route) == ("numpy:cpu", "matrix-free"):
         fat = np.ones(5_000_000, np.int8)  # noqa: F841
-    X, home = _array(X)
+    split = None
 """,
     ),
     "gone": Plant(
@@ -99,8 +100,9 @@ def _describe(
         "error",
         "numpy:cpu/direct",
         "implementations/numpy_cpu/pool.py",
-        "        return blas.outer(image, out)\n",
-        "        blas.outer(image, out)\n        out[0, 0] *= 2\n        return out\n",
+        "            blas.weighted_outer(image, weights, pooled[index])\n",
+        "            blas.weighted_outer(image, weights, pooled[index])\n"
+        "            pooled[index][0, 0] *= 1 if a is not None else 2\n",
     ),
 }
 BAD = ("", "", "", "", "slow", "", "fat", "gone", "wrong", "")

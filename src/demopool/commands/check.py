@@ -19,7 +19,7 @@ from ..contract.listing import backends as listed
 from ..machine.gpu import gpus
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DTYPES
-from .output import check_writable, console, emit, envelope, json_option, progress
+from .output import check_writable, console, emit, envelope, json_option, progress, tell
 
 SCHEMA = 1
 LONG_FIRST_CALL = 1.0
@@ -158,10 +158,9 @@ def _show(cells: Sequence[Cell], screen: Console) -> None:
 
 def _tell(cell: Cell) -> None:
     """A line about a finished cell; a terminal has a bar, and gets lines about failures only."""
-    errors = console(stderr=True)
-    if cell.dtype is not None and (failed([cell]) or not errors.is_terminal):
+    if cell.dtype is not None and (failed([cell]) or not console(stderr=True).is_terminal):
         took = f" ({cell.seconds:.1f} s)" if cell.seconds is not None else ""
-        errors.print(f"{_name(cell)}: {_cell(cell)}{took}", soft_wrap=True)
+        tell(f"{_name(cell)}: {_cell(cell)}{took}")
 
 
 def _long_first_calls(cells: Sequence[Cell]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,12 @@ def console(stderr: bool = False) -> Console:
     return _Screen(stderr=stderr, highlight=False, markup=False)
 
 
+def tell(line: str) -> None:
+    """Write a line about progress to standard error, whole; none where that is full or closed."""
+    with suppress(OSError):
+        console(stderr=True).print(line, soft_wrap=True)
+
+
 @contextmanager
 def progress(
     title: str, line_seconds: float | None = None
@@ -126,6 +132,6 @@ def progress(
             bar.update(task, completed=done, total=total, description=what)
             if bar.disable and time.monotonic() - last >= every:
                 last = time.monotonic()
-                errors.print(f"{title}: {done} of {total}, {what}", soft_wrap=True)
+                tell(f"{title}: {done} of {total}, {what}")
 
         yield report
