@@ -183,3 +183,10 @@ def test_check_suite_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
         told = check_suite.problems(frame(*wrong), every)
         assert any(expected in problem for problem in told), (expected, told)
     assert any("absent" in problem for problem in check_suite.problems(frame(*good[:2]), every))
+
+
+def test_a_draw_of_the_suite_passes_over_what_only_gpus_have() -> None:
+    timed = ("descriptors.Sum.time_call", "numpy:cpu/direct", "vgg-b1")
+    absent = ("descriptors.Sum.time_call", f"{check_suite.ABSENT}/direct", "vgg-b1")
+    on_gpus = ("descriptors.Sum.track_peak_device_bytes", f"{check_suite.ABSENT}/direct", "vgg-b1")
+    assert check_suite.drawn([timed, absent, on_gpus]) == {timed, absent}

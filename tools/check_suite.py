@@ -61,7 +61,8 @@ def drawn(cells: Iterable[Cell]) -> frozenset[Cell]:
     kept = {absent}
     for turn, of in enumerate(benchmarks.values()):
         here = [cell for backend, cell in of.items() if backend != ABSENT]
-        kept.add(here[turn % len(here)])
+        if here:  # else it is a measure of GPUs only
+            kept.add(here[turn % len(here)])
     return frozenset(kept)
 
 
