@@ -8,15 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from ..choosing.runners import ProgressCallback
 from ..errors import DemopoolError
-from .output import console, emit, envelope, json_option
+from .output import LINE_SECONDS, console, emit, envelope, json_option, tell
 
 SCHEMA = 2
-EVERY = 5.0
-"""Seconds between two lines about what is being done, where there is no terminal."""
 
 
 @click.command()
@@ -112,17 +109,17 @@ def report(
 @contextmanager
 def _progress() -> Iterator[ProgressCallback]:
     """What is being done: on one line of a terminal, or a line every few seconds without one."""
-    errors = Console(stderr=True, markup=False, highlight=False)
+    errors = console(stderr=True)
     if errors.is_terminal:
         with errors.status("the paper's claims") as status:
             yield lambda seconds, what: status.update(what)
         return
-    last = -EVERY
+    last = -LINE_SECONDS
 
     def progress(seconds: float, what: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= EVERY:
+        if time.monotonic() - last >= LINE_SECONDS:
             last = time.monotonic()
-            errors.print(what, soft_wrap=True)
+            tell(what)
 
     yield progress
