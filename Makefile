@@ -46,7 +46,7 @@ test-all: test  ## run the same, with every case of the searches instead of a sa
 lint: install  ## run the formatter check, linter and type check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p demopool
+	$(BIN)/mypy -p demopool -p tools -p benchmarks
 
 # One thread: threads of OpenBLAS and OpenMP spin while they wait, and on a busy machine a minute of
 # tests becomes ten. Tests that need more threads set them.

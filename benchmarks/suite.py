@@ -83,6 +83,7 @@ class _Call(Suite):
     """A call that is timed, and measures that are tracked."""
 
     kind: str
+    param_names: tuple[str, ...]
     tracked: tuple[str, ...] = tuple(measures.ONCE)
 
     def __init_subclass__(cls, of: str | None = None) -> None:

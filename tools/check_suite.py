@@ -20,7 +20,8 @@ from benchmarks.profiles import Slice, pattern_of, slices
 from demopool.problem.candidates import Candidate
 from demopool.problem.vocabulary import Backend
 
-from .bench import config_with, planned, run, usable_backends
+from .asv_process import run
+from .bench import config_with, planned, usable_backends
 
 ABSENT = "torch:cuda"
 """Asked for as well, to see that what cannot run here is skipped and not failed."""
@@ -76,10 +77,12 @@ def problems(frame: Any, every: Slice) -> list[str]:
     found = []
     for cell in sorted(every.cells):
         row = rows.get(cell)
-        state = row.state if row is not None else "absent from the results"
-        meant = state == "skipped" and row.candidate_state in MEANT and row.reason
-        if state != "ok" and not meant:
-            found.append(f"{cell}: {state}, {row.reason if row is not None else ''}")
+        if row is None:
+            found.append(f"{cell}: absent from the results")
+            continue
+        meant = row.state == "skipped" and row.candidate_state in MEANT and row.reason
+        if row.state != "ok" and not meant:
+            found.append(f"{cell}: {row.state}, {row.reason}")
     numbers = {(cell[0], _backend(cell)) for cell, row in rows.items() if row.state == "ok"}
     usable = usable_backends()
     for benchmark, backend in sorted({(cell[0], _backend(cell)) for cell in every.cells}):

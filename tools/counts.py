@@ -126,9 +126,9 @@ def show(found: Found, case: str, screen: Console) -> None:
         if rows:
             screen.print(_table(f"descriptor {descriptor}, {case}", rows))
     reasons: dict[str, list[str]] = {}
-    for (descriptor, candidate), answer in found.items():
+    for job, answer in found.items():
         if answer.value is None:
-            reasons.setdefault(answer.reason, []).append(f"{descriptor} {candidate}")
+            reasons.setdefault(answer.reason, []).append(" ".join(job))
     for reason, absent in reasons.items():
         screen.print(f"Not counted: {', '.join(absent)}: {reason}.")
     screen.print(

@@ -38,7 +38,7 @@ HELD_OUT = (
 def cases(descriptors: tuple[str, ...], sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Case]:
     for descriptor in descriptors:
         for batch, n, d in sizes:
-            yield Case(descriptor=descriptor, batch=batch, n=n, d=d)
+            yield Case(descriptor=vocabulary.Descriptor(descriptor), batch=batch, n=n, d=d)
 
 
 @click.command()
@@ -59,7 +59,7 @@ def main(budget: float, descriptors: tuple[str, ...]) -> None:
         for case in cases(descriptors, MEASURED):
             found = dp.choose(case, budget=budget, save=False, workers=workers)
             store.remember(found)
-            click.echo(f"measured {_job(case)}: {Candidate(found.backend, found.route)}", err=True)
+            click.echo(f"measured {_job(case)}: {found.candidate}", err=True)
         for case in cases(descriptors, HELD_OUT):
             picked = dp.explain((case.batch, case.n, case.d), case.descriptor)
             found = dp.choose(case, budget=budget, save=False, workers=workers)

@@ -172,10 +172,12 @@ def draw(arrows: Graph) -> Any:
     for name, targets in drawn.items():
         for target in sorted(targets):
             gap = height[target] - height[name]
-            start, end = (0, height[name] + 0.12), (0, height[target] - 0.12)
-            bend = -min(0.55, 0.75 / gap**0.5) if gap > 1 else -0.5
-            if gap == 1:
-                start, end, bend = (1.6, height[name] + 0.32), (1.6, height[target] - 0.32), 0.0
+            x, room, bend = 0.0, 0.12, -0.5
+            if gap > 1:
+                bend = -min(0.55, 0.75 / gap**0.5)
+            elif gap == 1:
+                x, room, bend = 1.6, 0.32, 0.0
+            start, end = (x, height[name] + room), (x, height[target] - room)
             arrow = FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11)
             arrow.set(color="#4c6a92", linewidth=1, connectionstyle=f"arc3,rad={bend}")
             axes.add_patch(arrow)
@@ -188,7 +190,7 @@ def svg(arrows: Graph) -> str:
     """The picture as text: reproducible for the same graph, with searchable labels."""
     import matplotlib
 
-    fixed = {"svg.fonttype": "none", "svg.hashsalt": "demopool"}
+    fixed: Any = {"svg.fonttype": "none", "svg.hashsalt": "demopool"}
     written = StringIO()
     with matplotlib.rc_context(fixed):
         draw(arrows).savefig(written, format="svg", metadata={"Date": None})

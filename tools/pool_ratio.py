@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import subprocess
@@ -28,6 +29,7 @@ import demopool as dp
 from demopool.commands.output import size_in_bytes
 from demopool.common.places import VARIABLE
 from demopool.common.units import readable
+from demopool.problem.vocabulary import Descriptor, Dtype
 
 SHAPE = (512, 28, 28)
 BAR = 1.15
@@ -70,9 +72,17 @@ def main(images: int, turns: int, kills: int, jobs: bool, memory: str, budget: f
         os.environ[VARIABLE] = str(folder / "cache")  # what is measured here stays here
         make_maps(folder / "maps", images)
         d, height, width = SHAPE
-        case = dp.Case("sketched-democratic", batch=8, n=height * width, d=d, dtype="float16")
+        case = dp.Case(
+            Descriptor("sketched-democratic"),
+            batch=8,
+            n=height * width,
+            d=d,
+            dtype=Dtype("float16"),
+        )
         chosen = dp.choose(case, budget=budget).candidate
-        click.echo(f"{images} maps, {readable(images * 2 * np.prod(SHAPE), 'memory')}: {chosen}")
+        if chosen is None:
+            raise click.ClickException("No candidate could be measured; give a larger --budget.")
+        click.echo(f"{images} maps, {readable(images * 2 * math.prod(SHAPE), 'memory')}: {chosen}")
         loop = [sys.executable, "-c", LOOP, str(folder / "maps"), chosen.backend, chosen.route]
         loops, commands = [], []
         for _ in range(turns):
