@@ -31,6 +31,22 @@ slices = lambda profile, _: _every(profile, ("numpy:cpu",))[:3]
 """
 """Put at the end of profiles.py, so that a night takes seconds."""
 
+TURNS = """
+import subprocess
+from contextlib import contextmanager
+from demopool.results.history import asv_runs
+
+@contextmanager
+def _measuring(project, group, patterns):
+    def measure(commit, cells):
+        speed = subprocess.check_output(["git", "show", f"{commit}:SPEED"], text=True)
+        return dict.fromkeys(cells, float(speed))
+    yield measure
+
+asv_runs.measuring = _measuring
+"""
+"""At the end of verdicts.py: turns use asv as a library, which is not faked."""
+
 
 def steps_of(workflow: str) -> list[dict[str, Any]]:
     read = yaml.safe_load((WORKFLOWS / f"{workflow}.yml").read_text())
@@ -68,6 +84,8 @@ class Runner:
                 shutil.copy(ROOT / name, self.clone / name)
         with (self.clone / "benchmarks" / "profiles.py").open("a") as file:
             file.write(FEWER)
+        with (self.clone / "tools" / "verdicts.py").open("a") as file:
+            file.write(TURNS)
 
     def _stub_environment(self) -> None:
         """A .venv that needs no installing, with a fake asv."""
@@ -201,6 +219,7 @@ def test_a_pull_request_that_is_slower_and_one_that_is_not(runner: Runner) -> No
         assert codes == {"Compare": code, "Say it on the page of the run": 0, "Comment": 0}
         table = (runner.clone / "table.md").read_text()
         assert re.match(rf"\*\*{headline}", table)
+        assert ("slower: x1.9" in table) == (speed == 0.020)
         assert runner.summary.read_text().endswith(table)
         asked = runner.asked.read_text()
         assert asked.startswith("pr comment 7 --body-file table.md")

@@ -1,7 +1,7 @@
 """``make bench-pr``: what HEAD changed in speed since it left another branch, as Markdown.
 
-Both commits are measured in turns (asv's interleaved rounds), into a folder of their own. What
-seems changed is measured again, and only what is changed both times is called that.
+Both commits are measured by asv in interleaved rounds, into a folder of their own. What seems
+changed is measured again in turns, as ``demopool history --confirm`` does, which decides.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ import click
 from rich.console import Console
 
 from benchmarks import checkout
+from benchmarks.harness import ROOT
 from benchmarks.profiles import Slice, slices
 from benchmarks.suite import BASELINE
 from demopool import results
+from demopool.commands.output import progress
 from demopool.common.files import write_text
+from demopool.errors import DemopoolError
+from demopool.results.history import asv_runs
+from demopool.results.history.changes import RATIO
+from demopool.results.history.confirming import Confirmation
 
 from . import estimate, verdicts
 from .asv_process import Lock, alone, run
@@ -62,7 +68,7 @@ def bench_pr(base: str, pattern: str | None, rounds: int, output: Path | None) -
     python -m tools.bench_pr --base origin/main
     python -m tools.bench_pr --base HEAD~1 --bench 'Democratic.*numpy:cpu.*vgg-b1'
 
-    Exit codes: 0 nothing is slower; 1 something is; 2 something could not be measured.
+    Exit codes: 0 nothing is slower; 1 something is; 2 something could not be measured or told.
     """
     errors = Console(stderr=True, highlight=False, markup=False)
     cells = cells_of(pattern)
@@ -78,7 +84,7 @@ def bench_pr(base: str, pattern: str | None, rounds: int, output: Path | None) -
             for old in plan.folder.glob("*-*.json*"):
                 old.unlink()
             found = compared(plan, start, cells, rounds, errors, lock)
-    except (checkout.NoCommit, click.ClickException) as problem:
+    except (checkout.NoCommit, click.ClickException, DemopoolError) as problem:
         raise NothingMeasured(str(problem)) from None
     text = verdicts.markdown(found, start, plan.commit)
     click.echo(text, nl=False)
@@ -117,14 +123,27 @@ def compared(
     """Measured, and what seems changed measured again."""
     _measure(plan, start, cells, rounds, errors, lock)
     found = verdicts.compare(results.read(plan.folder), start, plan.commit, cells)
-    suspects = found.cells(verdicts.SLOWER, verdicts.FASTER)
-    if not suspects:
+    seem = {kind: found.cells(kind) for kind in (verdicts.SLOWER, verdicts.FASTER)}
+    count = sum(map(len, seem.values()))
+    if not count:
         return found
-    errors.print(f"{len(suspects)} seem changed and are measured again.")
-    again = suspects | {baseline_of(cell) for cell in suspects} & cells
-    _measure(plan, start, again, rounds, errors, lock)
-    # asv keeps the others as they were: what changed now changed both times.
-    return verdicts.compare(results.read(plan.folder), start, plan.commit, cells)
+    errors.print(f"{count} seem changed and are measured again.")
+    answers: dict[Cell, Confirmation] = {}
+    for kind, suspects in seem.items():
+        # What was faster at HEAD is slower at the base.
+        pair = (start, plan.commit) if kind == verdicts.SLOWER else (plan.commit, start)
+        if suspects:
+            answers |= in_turns(plan, pair, suspects)
+    return verdicts.confirmed(found, answers)
+
+
+def in_turns(plan: Plan, pair: tuple[str, str], cells: set[Cell]) -> dict[Cell, Confirmation]:
+    """Whether these take longer at the second commit."""
+    group = asv_runs.Group(plan.folder.name, plan.threads, pair)
+    patterns = {cell.pattern: cell for cell in sorted(cells)}
+    with progress("measuring again") as report:
+        _, found = asv_runs.in_turns(group, list(patterns), ROOT, RATIO, report)
+    return {patterns[name]: answer for name, answer in found.items()}
 
 
 def _measure(

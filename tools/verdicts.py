@@ -2,17 +2,20 @@
 
 The baseline's code is the same at both commits, so what its time did was the machine. A candidate's
 ratio is divided by that of the baseline beside it. How far baselines moved at all tells the noise
-of this run, and a change must exceed that by the ratio that the history asks for.
+of this run, and what exceeds that by the ratio that the history asks for seems changed. Turns of
+both commits decide whether it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from demopool.common.units import readable
 from demopool.results.history.changes import RATIO, SECONDS
+from demopool.results.history.confirming import Confirmation
 from demopool.results.history.points import BASELINE
 
 from .cells import Cell
@@ -20,7 +23,8 @@ from .cells import Cell
 NOISY = 2.0
 """Where code that is the same took twice as long, nothing can be said of code that is not."""
 
-SLOWER, FASTER, SAME, NEW, FAILED = "slower", "faster", "same", "new", "not measured"
+SLOWER, FASTER, SAME, UNCLEAR = "slower", "faster", "same", "unclear"
+NEW, FAILED = "new", "not measured"
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``limit`` is the ratio from which on a change counts."""
+    """``limit`` is the ratio from which on something seems changed."""
 
     rows: tuple[Row, ...]
     limit: float
 
     @property
     def exit_code(self) -> int:
-        """1 if something is slower, else 2 if something was not measured that had to be."""
+        """1 if something is slower, else 2 if something that had to be told was not."""
         if self.cells(SLOWER):
             return 1
-        return 2 if self.cells(FAILED) or self.is_noisy or not self.is_measured else 0
+        return 2 if self.cells(FAILED, UNCLEAR) or self.is_noisy or not self.is_measured else 0
 
     @property
     def is_noisy(self) -> bool:
@@ -81,23 +85,48 @@ class Comparison:
 def compare(frame: Any, base: str, head: str, cells: Iterable[Cell]) -> Comparison:
     """``frame``: the rows of :func:`demopool.results.read` for both commits."""
     at = {commit: _by_cell(frame[frame["commit"] == commit]) for commit in (base, head)}
-    rows = [_row(cell, at[base].get(cell), at[head].get(cell)) for cell in sorted(set(cells))]
+    return judged(_row(cell, at[base].get(cell), at[head].get(cell)) for cell in sorted(set(cells)))
+
+
+def judged(measured: Iterable[Row]) -> Comparison:
+    """Candidates and baselines as they were measured; only candidates get a verdict."""
+    rows = list(measured)
     machine = {
         (row.cell.benchmark, row.cell.case): row.ratio
         for row in rows
-        if _is_baseline(row.cell) and row.ratio
+        if is_baseline(row.cell) and row.ratio
     }
     moved = [max(ratio, 1 / ratio) for ratio in machine.values()]
-    limit = RATIO * max(moved, default=1.0)
+    limit = RATIO * (median(moved) if moved else 1.0)
     found = tuple(
-        _judged(replace(row, machine=machine.get((row.cell.benchmark, row.cell.case))), limit)
+        _verdict(replace(row, machine=machine.get((row.cell.benchmark, row.cell.case))), limit)
         for row in rows
-        if not _is_baseline(row.cell)
+        if not is_baseline(row.cell)
     )
     return Comparison(found, limit)
 
 
-def _is_baseline(cell: Cell) -> bool:
+def confirmed(comparison: Comparison, answers: Mapping[Cell, Confirmation]) -> Comparison:
+    """What seemed changed, by what turns of both commits have shown."""
+
+    def again(row: Row) -> Row:
+        if row.verdict not in (SLOWER, FASTER):
+            return row
+        answer = answers.get(row.cell)
+        if answer is None:
+            return replace(row, verdict=UNCLEAR, reason="it failed when measured again")
+        limits = sorted((answer.low, answer.high))
+        if row.verdict == FASTER:
+            # The turns went from HEAD to the base.
+            limits = sorted(1 / limit for limit in limits)
+        told = f"x{limits[0]:.2f} to x{limits[1]:.2f} in {answer.rounds} rounds"
+        verdicts = {"confirmed": row.verdict, "refuted": SAME, "undecided": UNCLEAR}
+        return replace(row, verdict=verdicts[answer.verdict], reason=told)
+
+    return replace(comparison, rows=tuple(map(again, comparison.rows)))
+
+
+def is_baseline(cell: Cell) -> bool:
     return cell.candidate.startswith(BASELINE)
 
 
@@ -126,7 +155,7 @@ def _time(row: Any) -> Time | None:
     return Time(value, *((row.low, row.high) if known else (value, value)))
 
 
-def _judged(row: Row, limit: float) -> Row:
+def _verdict(row: Row, limit: float) -> Row:
     if row.base is None or row.head is None:
         return row
     machine = row.machine or 1.0
@@ -149,14 +178,15 @@ def _counts(low: Time, high: Time, limit: float) -> bool:
 def markdown(comparison: Comparison, base: str, head: str) -> str:
     """A sentence, a table of what changed, and the rest to unfold."""
     rows = sorted(comparison.rows, key=lambda row: -(row.ratio or 0))
-    changed = [row for row in rows if row.verdict in (SLOWER, FASTER)]
+    changed = [row for row in rows if row.verdict in (SLOWER, FASTER, UNCLEAR)]
     same = [row for row in rows if row.verdict in (SAME, NEW)]
     parts = [
         f"**{_headline(comparison)}** from {base[:8]} to {head[:8]}.",
         f"Times are lower quartiles of interleaved rounds; the ratio is that of the candidate over "
-        f"that of the baseline, whose code is the same at both commits. A change counts from a "
-        f"ratio of {comparison.limit:.2f} on, {RATIO:.2f} times as far as a baseline moved, and "
-        f"{readable(SECONDS, 'time')}.",
+        f"that of the baseline, whose code is the same at both commits. What changed by "
+        f"{readable(SECONDS, 'time')} and a ratio of {comparison.limit:.2f}, {RATIO:.2f} times as "
+        f"far as half of the baselines moved, was measured again in turns; the verdict has the "
+        f"limits of that ratio.",
     ]
     if changed:
         parts.append(_table(changed))
@@ -172,7 +202,9 @@ def markdown(comparison: Comparison, base: str, head: str) -> str:
 
 
 def _headline(comparison: Comparison) -> str:
-    counts = {verdict: len(comparison.cells(verdict)) for verdict in (SLOWER, FASTER, FAILED)}
+    counts = {
+        verdict: len(comparison.cells(verdict)) for verdict in (SLOWER, FASTER, UNCLEAR, FAILED)
+    }
     told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
     if not comparison.is_measured:
         told.insert(0, "nothing could be compared")
@@ -193,5 +225,6 @@ def _line(row: Row) -> str:
 
     times = [readable(time.value if time else None, "time") for time in (row.base, row.head)]
     ratios = [text(value, lambda ratio: f"{ratio:.2f}") for value in (row.machine, row.ratio)]
-    about = (row.subject, row.cell.case, f"`{row.cell.candidate}`", *times, *ratios, row.verdict)
+    verdict = f"{row.verdict}: {row.reason}" if row.reason else row.verdict
+    about = (row.subject, row.cell.case, f"`{row.cell.candidate}`", *times, *ratios, verdict)
     return f"| {' | '.join(about)} |"

@@ -1,7 +1,7 @@
 """Measure suspects again: their cells at some commits in turns, by a process of :mod:`.asv_turns`.
 
-The values of every round are kept in ``.asv/confirm`` of the project, a file for every call of
-this; the history stays as it was. asv is run only in the project around the current folder, and
+The values of every round are kept in ``.asv/confirm`` of the project, a file for every group of
+commits; the history stays as it was. asv is run only in the project around the current folder, and
 only if asked.
 """
 
@@ -89,7 +89,6 @@ def _measured(
 ) -> dict[tuple[Group, str], Confirmation]:
     """Group after group."""
     answers: dict[tuple[Group, str], Confirmation] = {}
-    file = project / FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.jsonl"
     done = 0
     sizes = [len(group.commits) for group in groups]
     for number, (group, cells) in enumerate(groups.items()):
@@ -98,13 +97,24 @@ def _measured(
         def say(turn: int, last: int, what: str, done: int = done, after: int = later) -> None:
             report(done + turn, done + last + after, what)
 
-        names = ", ".join(commit[:8] for commit in group.commits)
-        say(0, LOOKS[0] * len(group.commits), f"preparing {names}")
-        with measuring(project, group, list(cells)) as measure:
-            taken, judged = _judged(group, list(cells), measure, ratio, say, file)
+        taken, judged = in_turns(group, list(cells), project, ratio, say)
         done += taken
         answers.update({(group, cell): answer for cell, answer in judged.items()})
     return answers
+
+
+def in_turns(
+    group: Group, cells: Sequence[str], project: Path, ratio: float, report: Report
+) -> tuple[int, dict[str, Confirmation]]:
+    """How many turns it took, and what they have shown of each cell, by its pattern.
+
+    A cell that failed too often has no answer.
+    """
+    file = project / FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.jsonl"
+    names = ", ".join(commit[:8] for commit in group.commits)
+    report(0, LOOKS[0] * len(group.commits), f"preparing {names}")
+    with measuring(project, group, cells) as measure:
+        return _judged(group, cells, measure, ratio, report, file)
 
 
 def _group(regression: Regression) -> Group:
@@ -144,7 +154,6 @@ def _with(regression: Regression, answer: Confirmation | None) -> Regression:
 def _judged(
     group: Group, cells: Sequence[str], measure: Measure, ratio: float, report: Report, file: Path
 ) -> tuple[int, dict[str, Confirmation]]:
-    """How many turns it took, and what they have shown of each cell."""
     pending = list(cells)
     rounds: dict[str, list[tuple[float, ...]]] = {cell: [] for cell in cells}
     answers: dict[str, Confirmation] = {}
