@@ -209,19 +209,16 @@ def _weights_of_group(given: Array, by_channel: bool, order: int, **settings: An
     c = np.empty(images)
     if products.image_by_image(images, n, d):
         spread(_gram_images, images, given, by_channel, order, K, row_sums, norms, c)
-        for b in range(images):
-            if not scaling.is_safe(norms[b]):
-                c[b] = scaling.gram_in_range(X[b], K[b])
-                _kernel_images(b, b + 1, order, K, row_sums, norms)
+        for unsafe in np.flatnonzero(~scaling.is_safe(norms)).tolist():
+            c[unsafe] = scaling.gram_in_range(X[unsafe], K[unsafe])
+            _kernel_images(unsafe, unsafe + 1, order, K, row_sums, norms)
     else:
         for b in range(images):
             c[b] = scaling.gram_in_range(X[b], K[b])
         spread(_kernel_images, images, order, K, row_sums, norms)
     spread(_sinkhorn_images, images, K, row_sums, *_numbers(**settings), weights)
-    factors = [scaling.weights_factor(each, order=order, **settings) for each in c]
-    weights *= np.array(factors, X.dtype)[:, np.newaxis]
-    for b in range(images):
-        weights[b, ~democratic.present(X[b], norms[b])] = 0
+    weights *= scaling.weights_factors(c, X.dtype, order=order, **settings)
+    weights[np.logical_not(democratic.present(X, norms))] = 0
     return weights
 
 

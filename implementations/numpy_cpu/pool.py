@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from functools import lru_cache
+from math import prod, sqrt
+from typing import Any
 
 import numpy as np
 
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
+
+from . import stacks
 
 # The normalisation processes blocks that stay in the cache.
 _CACHE_BYTES = 2**18
@@ -15,9 +19,13 @@ _CACHE_BYTES = 2**18
 
 def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
     """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1."""
-    d = X.shape[-1]
+    n, d = X.shape[-2:]
     dtype = blas.working_dtype(X)
     pooled = np.empty((*X.shape[:-2], *(d,) * order), dtype=dtype)
+    if order == 2 and stacks.are_small(n, d):
+        given = None if a is None else a.reshape(-1, n)
+        stacks.moments(X.reshape(-1, n, d), given, pooled.reshape(-1, d, d))
+        return pooled
     for index, image in blas.images(X):
         weights = None if a is None else a[index]
         if order == 1:
@@ -38,6 +46,12 @@ def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: boo
     in_place = overwrite and v.flags.c_contiguous and v.flags.writeable and v.dtype == dtype
     result = v if in_place else np.array(v, dtype=dtype, order="C")
     rooted = kind == "signed-sqrt-l2"
+    size = prod(v.shape[v.ndim - axes :])
+    if kind != "none" and not symmetric and 2 * size * result.itemsize <= _CACHE_BYTES:
+        rows = result.reshape(-1, size)
+        for part in blas.row_chunks(len(rows), size * rows.itemsize, _CACHE_BYTES):
+            _normalize_rows(rows[part], rooted)
+        return result
     for index in np.ndindex(v.shape[: v.ndim - axes]):
         one = result[index]
         if symmetric and kind != "none" and _normalize_triangle(one, rooted):
@@ -75,6 +89,23 @@ def _normalize_triangle(S: Array, rooted: bool) -> bool:
     return True
 
 
+def _normalize_rows(rows: Array, rooted: bool) -> None:
+    """Each row by itself, all of them in the cache."""
+    memory = np.empty_like(rows)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        (np.abs if rooted else np.square)(rows, out=memory)
+        totals = np.add.reduce(memory, axis=-1, keepdims=True)
+    least, most = _limits(rows.shape[1], rows.dtype, rooted)
+    known = (totals > least) & (totals < most)
+    if np.logical_and.reduce(known, axis=None):
+        rows[...] = _scaled(rows, rooted, np.sqrt(totals, out=totals), memory)
+    elif len(rows) == 1:
+        _normalize_flat(rows[0], rooted)
+    else:
+        for b in range(len(rows)):
+            _normalize_rows(rows[b : b + 1], rooted)
+
+
 def _normalize_flat(flat: Array, rooted: bool) -> None:
     blocks = list(blas.row_chunks(flat.size, flat.itemsize, _CACHE_BYTES))
     memory = np.empty_like(flat[blocks[0]])
@@ -101,14 +132,20 @@ def _sum_of_squares(part: Array, rooted: bool, memory: Array) -> float:
 
 def _length(total: float, values: Array, rooted: bool) -> float | None:
     """The root of a sum of squares; None if some of them left the range of the dtype."""
-    limits = np.finfo(values.dtype)
-    least = 0.0 if rooted else values.size * float(limits.tiny) / float(limits.eps)
-    return sqrt(total) if least < total < float(limits.max) else None
+    least, most = _limits(values.size, values.dtype, rooted)
+    return sqrt(total) if least < total < most else None
 
 
-def _scaled(part: Array, rooted: bool, length: float, memory: Array) -> Array:
+@lru_cache(maxsize=64)
+def _limits(size: int, dtype: Any, rooted: bool) -> tuple[float, float]:
+    """Between which a sum of so many squares is known not to have left the range."""
+    limits = np.finfo(dtype)
+    return 0.0 if rooted else size * float(limits.tiny) / float(limits.eps), float(limits.max)
+
+
+def _scaled(part: Array, rooted: bool, length: Array | float, memory: Array) -> Array:
     """The values to write, in ``memory``."""
-    scaled = memory[: part.size].reshape(part.shape)
+    scaled = memory.reshape(-1)[: part.size].reshape(part.shape)
     if not rooted:
         return np.divide(part, length, out=scaled)
     np.abs(part, out=scaled)

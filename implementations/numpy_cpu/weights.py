@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from demopool.implementations.shared import blas, democratic, scaling
+from demopool.implementations.shared import blas, democratic
 from demopool.implementations.shared.blas import Array
+
+from . import stacks
 
 # Rows of the triangle squared at once: few calls, and few entries above the diagonal.
 _KERNEL_ROWS = 1024
@@ -15,27 +18,28 @@ _KERNEL_ROWS = 1024
 
 def dense(X: Array, *, order: int, **settings: Any) -> Array:
     """Build the lower half of K once, then one symmetric mat-vec per iteration."""
-    n = X.shape[-2]
+    n, d = X.shape[-2:]
+    dtype = blas.working_dtype(X)
+    together = min(stacks.together(n * n * np.dtype(dtype).itemsize), prod(X.shape[:-2]))
     # The upper triangle is never read. It is zero, so that blocks may extend into it.
-    K = np.zeros((n, n), dtype=blas.working_dtype(X))
+    kernels = np.zeros((together, n, n), dtype)
 
-    def kernel_of(image: Array) -> democratic.Kernel:
-        c = scaling.gram_in_range(blas.working(image), K)
-        squared_norms = K.diagonal().copy()
+    def kernel_of(images: Array) -> democratic.Kernel:
+        K = kernels[: len(images)]
+        c = stacks.grams_in_range(images, K)
+        squared_norms = K.diagonal(axis1=1, axis2=2).copy()
         for start in range(0, n, _KERNEL_ROWS):
-            lower = K[start : start + _KERNEL_ROWS, : start + _KERNEL_ROWS]
+            lower = K[:, start : start + _KERNEL_ROWS, : start + _KERNEL_ROWS]
             if order == 2:
                 np.multiply(lower, lower, out=lower)
             else:
                 np.maximum(lower, 0.0, out=lower)
+        times = stacks.product_with(K, d)
         row_sums = times(np.ones_like(squared_norms))
-        present = democratic.present(image, squared_norms)
+        present = democratic.present(images, squared_norms)
         return democratic.Kernel(times, row_sums, squared_norms, present, c)
 
-    def times(v: Array) -> Array:
-        return blas.symmetric_times_vector(K, v)
-
-    return democratic.weights(X, kernel_of, order=order, **settings)
+    return democratic.weights(X, kernel_of, together=together, order=order, **settings)
 
 
 def matrix_free(X: Array, **settings: Any) -> Array:

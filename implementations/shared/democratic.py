@@ -1,12 +1,12 @@
-"""Gamma-democratic weights image by image on NumPy arrays, for any product with K.
+"""Gamma-democratic weights of images or of stacks of them on NumPy arrays, for any product with K.
 
 ``demopool.reference.weights`` explains the mathematics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,35 +24,47 @@ Forms = Callable[[Array], tuple[Array, Array]]
 
 
 class Kernel(NamedTuple):
-    """K of the features multiplied by c, a power of two (which multiplies exactly)."""
+    """K of the features multiplied by c, a power of two (which multiplies exactly).
+
+    Of one image, or of a stack of them: then vectors are rows of arrays, and so are those that
+    ``times`` takes, and c is a number for each, or one for all.
+    """
 
     times: Product
     row_sums: Array
     squared_norms: Array
-    present: Array
-    c: float
+    present: Array | bool
+    c: Array | float
 
 
 def weights(
     X: Array,
     kernel_of: Callable[[Array], Kernel],
     *,
+    together: int | None = None,
     gamma: float,
     tau: float,
     iterations: int,
     order: int,
 ) -> Array:
-    """The weights of every image: Sinkhorn on scaled features, then rescaled to the given ones."""
-    found = np.zeros(X.shape[:-1], dtype=blas.working_dtype(X))
-    for index, image in blas.images(X):
-        kernel = kernel_of(image)
+    """The weights of every image: Sinkhorn on scaled features, then rescaled to the given ones.
+
+    ``kernel_of`` receives one image, or stacks of ``together`` images.
+    """
+    every = X.reshape(-1, *X.shape[-2:])
+    found = np.zeros(every.shape[:-1], dtype=blas.working_dtype(X))
+    parts: Iterator[tuple[Any, Array]] = blas.images(every)
+    if together is not None:
+        parts = ((part, every[part]) for part in blas.row_chunks(len(every), 1, together))
+    for index, images in parts:
+        kernel = kernel_of(images)
         a = sinkhorn(kernel, gamma, tau, iterations)
-        factor = scaling.weights_factor(
-            kernel.c, gamma=gamma, tau=tau, iterations=iterations, order=order
+        factors = scaling.weights_factors(
+            kernel.c, a.dtype, gamma=gamma, tau=tau, iterations=iterations, order=order
         )
         # Zero rows keep their weight of zero.
-        np.multiply(a, a.dtype.type(factor), out=found[index], where=kernel.present)
-    return found
+        np.multiply(a, factors, out=found[index], where=kernel.present)
+    return found.reshape(X.shape[:-1])
 
 
 def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array:
@@ -60,14 +72,15 @@ def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array
     a = np.ones_like(kernel.squared_norms)
     # A row of zeros, or of values too small to be squared twice, has an empty row in K. Setting its
     # row sum to one keeps its weight at 1, without effect on the others.
-    empty = np.flatnonzero(kernel.row_sums == 0)
     Ka = kernel.row_sums
-    Ka[empty] = 1.0
+    empty = None if np.minimum.reduce(Ka, axis=None) > 0 else Ka == 0
+    if empty is not None:
+        Ka[empty] = 1.0
     target = Ka**gamma
     for iteration in range(iterations):
         if iteration:
             Ka = kernel.times(a)
-            if empty.size:
+            if empty is not None:
                 Ka[empty] = 1.0
         s = np.multiply(a, Ka, out=Ka)
         s /= target
@@ -154,10 +167,11 @@ def _again(image: Array, rows: Array, v: Array) -> Array:
     return found
 
 
-def present(image: Array, squared_norms: Array) -> Array:
-    """Rows that are not zero, even if their squares underflow to zero."""
+def present(image: Array, squared_norms: Array) -> Array | bool:
+    """Rows that are not zero, even if their squares underflow to zero; True if none is."""
+    if np.minimum.reduce(squared_norms, axis=None) > 0:
+        return True
     found = squared_norms != 0
-    if not found.all():
-        nothing = np.flatnonzero(~found)
-        found[nothing] = image[nothing].any(axis=-1)
+    nothing = ~found
+    found[nothing] = image[nothing].any(axis=-1)
     return found

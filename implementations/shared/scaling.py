@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import lru_cache
-from math import floor, frexp, inf, ldexp
+from math import floor, frexp, inf, ldexp, sqrt
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,13 @@ def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order
         return inf
 
 
+def weights_factors(c: Array | float, dtype: Any, **settings: Any) -> Any:
+    """:func:`weights_factor` for one c, or as a column for those of a stack."""
+    if isinstance(c, np.ndarray):
+        return np.array([[weights_factor(float(each), **settings)] for each in c], dtype)
+    return dtype.type(weights_factor(c, **settings))
+
+
 def gram_in_range(image: Array, out: Array) -> float:
     """Compute the lower triangle of the Gram matrix of c X and return c, a power of two.
 
@@ -67,16 +74,28 @@ def gram_in_range(image: Array, out: Array) -> float:
     return c
 
 
-def is_safe(squared_norms: Array) -> bool:
+def is_safe(squared_norms: Array) -> Any:
     """Whether features with these norms need no scaling: no square of a norm is too large to be
-    summed, and none underflows to zero."""
-    smallest = squared_norms.min()
-    if smallest == 0:
-        smallest = np.min(squared_norms, where=squared_norms != 0, initial=inf)
-    return bool(
-        _SAFE_LOW < squared_norms.max() < _SAFE_HIGH
-        and smallest**2 >= np.finfo(squared_norms.dtype).tiny
-    )
+    summed, and none underflows to zero. Of a stack ``(images, n)``, for each image."""
+    smallest = np.minimum.reduce(squared_norms, axis=-1)
+    largest = np.maximum.reduce(squared_norms, axis=-1)
+    if np.logical_or.reduce(smallest == 0, axis=None):
+        smallest = np.min(squared_norms, axis=-1, where=squared_norms != 0, initial=inf)
+    fit = (largest > _SAFE_LOW) & (largest < _SAFE_HIGH)
+    return fit & (smallest >= _least(squared_norms.dtype))
+
+
+def are_ordinary(squared_norms: Array) -> bool:
+    """Whether all are such that any images with them are safe: a quick look at the usual case."""
+    low = np.minimum.reduce(squared_norms, axis=None)
+    high = np.maximum.reduce(squared_norms, axis=None)
+    return bool(low > _SAFE_LOW and high < _SAFE_HIGH)
+
+
+@lru_cache(maxsize=8)
+def _least(dtype: Any) -> float:
+    """The smallest number whose square does not underflow."""
+    return sqrt(float(np.finfo(dtype).tiny))
 
 
 def into_range(image: Array) -> tuple[Array, float]:

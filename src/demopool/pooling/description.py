@@ -28,6 +28,11 @@ ORDINARY = 2.0**-13, 2.0**13
 their squares fit every dtype of the work, and so do squares of the squares of their ratios."""
 
 
+SMALL = 64
+"""Matrices of up to so many rows are mirrored when they are pooled, which their norm gains nothing
+from doing."""
+
+
 def describe(
     X: Any,
     descriptor: str,
@@ -145,7 +150,11 @@ def describe(
 
     # The norm mirrors a matrix while it scales it, so pooling need not.
     in_triangles = (
-        split is None and normalize != "none" and order == 2 and "pool" in kind.operations
+        split is None
+        and normalize != "none"
+        and order == 2
+        and features.shape[-1] > SMALL
+        and "pool" in kind.operations
     )
     if split is not None:
         features = ops.implementation.cast(features, work)
