@@ -19,7 +19,7 @@ DRAWS = 2
 """Different inputs. The reference's answers to them are kept on disk, so they are always the same.
 The images of a descriptor come scaled and with rotated rows, which does not change the answer."""
 
-SEED = 0
+POOL = streams.ImagePool(0)
 
 
 class Features:
@@ -28,7 +28,7 @@ class Features:
     def __init__(self, job: Any, subject: Any, case: Any) -> None:
         self._subject = subject
         self._case = replace(case, descriptor=subject.name, data="device")
-        self._stream = streams.Stream(job, self._case, streams.Source(SEED, DRAWS))
+        self._stream = streams.Stream(job, self._case, streams.Source(POOL, DRAWS))
         self._which: tuple[int, ...] = ()
 
     def next(self) -> None:
@@ -44,7 +44,7 @@ class Features:
         return np.concatenate([self._answer(number) for number in judged])
 
     def _answer(self, number: int) -> Any:
-        X = streams.image(self._case, SEED, number)[np.newaxis]
+        X = streams.image(self._case, POOL, number)[np.newaxis]
         return _kept(self._subject, self._case, number, {"X": X})
 
 

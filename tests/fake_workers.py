@@ -15,7 +15,7 @@ from demopool.problem.vocabulary import State
 from demopool.trials import requests
 from demopool.trials.judgement import Judgement
 from demopool.trials.measures import MeasuredValue
-from demopool.trials.streams import Source, Turn
+from demopool.trials.streams import ImagePool, Source, Turn
 
 Told = float | Answer | Callable[[int], float | Answer]
 _pids = count(1)
@@ -74,7 +74,7 @@ class FakeReferee:
     floors       seconds of the limit, which change when a test says so
     """
 
-    seed = 0
+    pool = ImagePool(0)
 
     def __init__(self, workers: FakeWorkers) -> None:
         self._workers = workers
@@ -82,7 +82,7 @@ class FakeReferee:
         self.floors: dict[str, float] = {}
 
     def source(self, case: Any) -> Source:
-        return Source(self.seed, 1)
+        return Source(self.pool, 1)
 
     def judge(self, candidate: Any, case: Any, found: Any) -> Judgement:
         if found in self._workers.errors:

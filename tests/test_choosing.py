@@ -18,6 +18,7 @@ from demopool.problem.vocabulary import State, Verdict
 from demopool.profiles.eligibility import ineligible
 from demopool.trials import requests, samples
 from demopool.trials.judgement import run_judgement, twin
+from demopool.trials.streams import ImagePool
 
 import demopool as dp  # isort: skip
 
@@ -267,11 +268,11 @@ def test_every_candidate_is_judged_right_and_a_small_error_is_seen(
     descriptor: str, usable: str
 ) -> None:
     case = Case(descriptor=descriptor, batch=2, n=40, d=12, k=64, dtype="float64")
-    subject = Subject("descriptor", descriptor)
+    subject, pool = Subject("descriptor", descriptor), ImagePool(7)
     for candidate in subject.candidates((usable,)):
         if ineligible(subject, candidate, case, package=dp):
             continue
-        found = requests.run_descriptors(subject, candidate, case, on=case, seed=7)
-        assert run_judgement(candidate.route, case, 7, found).is_right, candidate
-        off = run_judgement(candidate.route, case, 7, found * (1 + 1e-4))
+        found = requests.run_descriptors(subject, candidate, case, on=case, pool=pool)
+        assert run_judgement(candidate.route, case, pool, found).is_right, candidate
+        off = run_judgement(candidate.route, case, pool, found * (1 + 1e-4))
         assert not off.is_right, candidate

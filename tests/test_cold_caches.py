@@ -22,7 +22,7 @@ from demopool.problem.candidates import Candidate, Subject
 from demopool.problem.cases import Case, from_name, name_of
 from demopool.profiles import store
 from demopool.trials import jobs, samples, streams
-from demopool.trials.streams import Source, Stream
+from demopool.trials.streams import ImagePool, Source, Stream
 
 WARM = Case(batch=2, n=30, d=8)
 COLD = replace(WARM, caches="cold")
@@ -54,7 +54,7 @@ def _seen(case: Case, monkeypatch: pytest.MonkeyPatch, *, on_gpu: bool = False) 
     made = replace(job, run_from_host=run, device=Watched(seen) if on_gpu else job.device)
     monkeypatch.setattr(streams, "_flush_host", lambda: seen.append("host"))
     monkeypatch.setattr(streams, "_waiting", lambda index: None)
-    stream = Stream(made, case, Source(3, 2))
+    stream = Stream(made, case, Source(ImagePool(3), 2))
     fill = stream._fill
     monkeypatch.setattr(stream, "_fill", lambda slot: (seen.append("features"), fill(slot)))
     assert len(stream.turn(3, 1, thorough=False).seconds) == 3

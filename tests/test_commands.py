@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
 import demopool
@@ -128,7 +129,7 @@ def test_help_teaches(plain_environment: dict[str, str]) -> None:
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_every_help_fits_eighty_columns(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    for command in ([], *([name] for name in cli.commands)):
+    for command in ([], *([name] for name in cli.list_commands(Context(cli)))):
         shown = CliRunner().invoke(cli, [*command, "--help"]).output
         assert "Usage:" in shown
         assert [line for line in shown.splitlines() if len(line) > 80] == []

@@ -28,7 +28,7 @@ from demopool.problem.cases import Case
 from demopool.problem.vocabulary import State
 from demopool.profiles import floors
 from demopool.trials import jobs, streams
-from demopool.trials.streams import Source, Stream
+from demopool.trials.streams import ImagePool, Source, Stream
 
 CASE = Case(batch=2, n=30, d=8)
 SLOW = Limits(1e3, 1e3, 1e3)
@@ -94,7 +94,7 @@ def _stream(gpu: Gpu, leaves: Callable[[], float]) -> Stream:
 
     device: Any = gpu
     fake = replace(job, run_from_host=run_from_host, device=device)
-    return Stream(fake, CASE, Source(3, 2))
+    return Stream(fake, CASE, Source(ImagePool(3), 2))
 
 
 def test_what_a_backend_does_not_wait_for_is_charged_to_its_call(gpu: Gpu) -> None:
@@ -107,7 +107,7 @@ def test_what_a_backend_does_not_wait_for_is_charged_to_its_call(gpu: Gpu) -> No
 def test_the_host_is_not_asked_for_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_waiting", lambda index: pytest.fail("there is no GPU"))
     job = jobs.prepare(pooling, Subject("descriptor", CASE.descriptor), ON_HOST, CASE)
-    assert len(Stream(job, CASE, Source(3, 2)).turn(1, 0, thorough=False).seconds) == 1
+    assert len(Stream(job, CASE, Source(ImagePool(3), 2)).turn(1, 0, thorough=False).seconds) == 1
 
 
 class Driver:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 import demopool as dp
 from demopool import InvalidInput, PoolResult, Unfinished, Unsupported, features
-from demopool.datasets import index, journal, output, planning, pooling, units
+from demopool.datasets import index, journal, measuring, output, planning, pooling, units
 
 SKETCHED: dict[str, Any] = {"k": 32, "memory": 4e9}
 RNG = np.random.default_rng(0)
@@ -445,11 +446,34 @@ def test_units_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         planning.make_plan(images, settings, 51_000_000)
 
 
-def test_choose_measures_the_sizes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_measures_on_the_images_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raced: list[tuple[int, float]] = []
-    monkeypatch.setattr(
-        pooling, "race", lambda case, backends, budget: raced.append((case.n, budget))
-    )
+
+    def race(case: Any, backends: Any, budget: float, images: Path, progress: Any) -> Any:
+        of_size = [image for image in features.open(folder) if len(image) == case.n]
+        assert np.array_equal(np.load(images), of_size[: case.batch])
+        raced.append((case.n, budget))
+        progress(1.0, "round 1")
+        return SimpleNamespace(interrupted=False)
+
+    monkeypatch.setattr(measuring, "choose", race)
     _pool(folder, choose=True)
     assert [n for n, _ in raced] == [6, 9, 7]
-    assert sum(budget for _, budget in raced) == pytest.approx(pooling.CHOOSE_SECONDS)
+    assert sum(budget for _, budget in raced) == pytest.approx(measuring.SECONDS)
+
+
+def test_ctrl_c_while_measuring_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted = SimpleNamespace(interrupted=True)
+    monkeypatch.setattr(measuring, "choose", lambda *_, **__: interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _pool(folder, choose=True)
+
+
+def test_images_without_a_descriptor_are_not_raced_on(tmp_path: Path) -> None:
+    batch = RNG.standard_normal((5, 4, 3)).astype(np.float16)
+    batch[0, 1, 1], batch[1], batch[3] = np.nan, 0.0, 60_000.0
+    np.save(tmp_path / "x.npy", batch)
+    images, settings = features.open(tmp_path), planning.Settings("sum")
+    size, file = planning.Size(4, 3, "float16"), tmp_path / "first.npy"
+    assert measuring.write_first(images, size, settings.case(8, *size), file) == 2
+    assert np.array_equal(np.load(file), batch[[2, 4]])

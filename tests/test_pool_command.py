@@ -91,6 +91,19 @@ def _content(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
+def test_only_what_it_needs_is_imported(folder: Path) -> None:
+    """The start of the process is part of what a small dataset costs."""
+    code = SMALL_UNITS.replace("main()\n", "").replace("import main", "import cli")
+    code += "cli.main(sys.argv[1:], standalone_mode=False)\nprint(*sys.modules)"
+    command = _command(folder, "--backend", "numpy:cpu")
+    command[2] = code
+    imported = set(_run(command).stdout.split())
+    assert "demopool.datasets.pooling" in imported
+    others = {"torch", "numba", "dask", "distributed", "pandas", "zarr", "h5py", "sklearn"}
+    ours = {"demopool.choosing", "demopool.report", "demopool.ptx", "demopool.conformance"}
+    assert imported & (others | ours) == set()
+
+
 def test_ctrl_c_keeps_what_was_finished(folder: Path) -> None:
     command, journal = _command(folder), folder.parent / "out.npy.journal"
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,19 @@ from demopool.problem.vocabulary import DESCRIPTORS, State
 from demopool.profiles import floors
 from demopool.profiles.eligibility import ineligible
 from demopool.trials import answers, jobs, streams
-from demopool.trials.streams import Source, Stream
+from demopool.trials.streams import ImagePool, Source, Stream
 
-SEED = 11
+POOL = ImagePool(11)
 CASE = Case(batch=3, n=20, d=6)
 NUMPY = Candidate("numpy:cpu", "dense")
 
 
-def _stream(case: Case, candidate: Candidate, images: int = 3) -> Stream:
+def _stream(
+    case: Case, candidate: Candidate, images: int = 3, source: Source | None = None
+) -> Stream:
     subject = Subject("descriptor", case.descriptor)
     job = jobs.prepare(pooling, subject, candidate, case)
-    return Stream(job, case, Source(SEED, images))
+    return Stream(job, case, source or Source(POOL, images))
 
 
 class Judge:
@@ -51,7 +54,7 @@ class Judge:
 @pytest.fixture
 def umpire() -> Referee:
     made = Referee(Judge())  # type: ignore[arg-type]
-    made.seed = SEED
+    made.pool = POOL
     return made
 
 
@@ -88,13 +91,33 @@ def test_honest_candidates_pass(descriptor: str, dtype: str, usable: str, umpire
         assert umpire.objection(candidate, case, turn, turn.began, turn.ended) is None, candidate
 
 
+def test_own_images_are_timed_and_judged(umpire: Referee, tmp_path: Path) -> None:
+    """Negative values, which noise never has, show that these are the ones."""
+    own = np.random.default_rng(0).standard_normal((2, CASE.n, CASE.d)).astype(np.float32)
+    np.save(tmp_path / "own.npy", own)
+    umpire.pool = ImagePool(11, str(tmp_path / "own.npy"))
+    stream = _stream(CASE, NUMPY, source=umpire.source(CASE))
+    stream.next()
+    assert (stream.job.data.host["X"].min(axis=(-1, -2)) < 0).all()
+    turn = stream.turn(3, 1, thorough=True)
+    assert umpire.objection(NUMPY, CASE, turn, turn.began, turn.ended) is None
+    umpire.pool = POOL  # noise: these are not its descriptors
+    umpire._answers.clear()
+    assert umpire.objection(NUMPY, CASE, turn, turn.began, turn.ended) is not None
+    other = Case(n=3, d=6)
+    assert np.array_equal(
+        streams.image(other, ImagePool(11, str(tmp_path / "own.npy")), 0),
+        streams.image(other, POOL, 0),
+    )
+
+
 def test_where_the_reference_is_slow_the_answer_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plain = answers.run_answers(CASE, SEED, seconds=1.0)
+    plain = answers.run_answers(CASE, POOL, seconds=1.0)
     monkeypatch.setattr(answers, "_kept", {})
     monkeypatch.setattr(answers.judgement, "twin", lambda case: Case(n=2, d=2))
-    quick = answers.run_answers(CASE, SEED, seconds=0.0)
+    quick = answers.run_answers(CASE, POOL, seconds=0.0)
     assert len(quick.signed) == 1, "one, however short the time"
     assert len(plain.signed) == answers.MOST_IMAGES
     np.testing.assert_allclose(quick.signed, plain.signed[:1], rtol=1e-9)
@@ -103,7 +126,7 @@ def test_where_the_reference_is_slow_the_answer_is_the_same(
 @pytest.mark.parametrize("size", [1, 1000, streams._BLOCK + 7])
 def test_sums_are_those_of_the_squares(size: int) -> None:
     values = np.random.default_rng(0).standard_normal(size)
-    random_signs = streams.signs(size, SEED).astype(np.float64)
+    random_signs = streams.signs(size, POOL.seed).astype(np.float64)
     signed, magnitude = streams.sums(values, random_signs)
     assert signed == pytest.approx((streams.squares(values) * random_signs).sum())
     assert magnitude == pytest.approx((values**2).sum())
@@ -131,7 +154,7 @@ def test_objections(changes: dict[str, Any], words: str, by_chance: bool, umpire
         honest = stream.turn(3, 0, thorough=False)._replace(seconds=[0.1] * 3, began=0.0, ended=5.0)
         assert umpire.objection(NUMPY, CASE, honest, 0.0, 5.0) is None
         fresh = Referee(Judge())  # type: ignore[arg-type]
-        fresh.seed = SEED
+        fresh.pool = POOL
         found = fresh.objection(NUMPY, CASE, honest._replace(**changes), 0.0, 5.0)
         assert found is not None
         assert words in found.reason
@@ -144,7 +167,7 @@ def test_objections(changes: dict[str, Any], words: str, by_chance: bool, umpire
 def test_an_image_is_judged_by_its_own_tolerance(umpire: Referee) -> None:
     """Square images: the smallest eigenvalue, and with it the tolerance, differs by far."""
     case = Case(descriptor="power", n=8, d=8)
-    found = answers.run_tolerances(case, SEED, 6, "eigh")
+    found = answers.run_tolerances(case, POOL, 6, "eigh")
     assert max(found) > 2 * min(found)
     candidate = Candidate("numpy:cpu", "eigh")
     stream = _stream(case, candidate, umpire.source(case).images)
@@ -226,14 +249,16 @@ def test_the_judge_keeps_no_more_answers_than_fit(monkeypatch: pytest.MonkeyPatc
     one = CASE.length * 8
     monkeypatch.setattr(answers, "_kept", {})
     monkeypatch.setattr(answers, "_MOST_BYTES", 3 * one)
-    found = answers.run_answers(CASE, SEED, seconds=10.0)
+    found = answers.run_answers(CASE, POOL, seconds=10.0)
     assert len(found.signed) == 3, "those of one race fit"
-    assert list(answers._kept) == [(CASE, SEED, number) for number in range(3)]
-    answers.run_answers(CASE, SEED + 1, seconds=0.0)
-    assert list(answers._kept) == [(CASE, SEED, 1), (CASE, SEED, 2), (CASE, SEED + 1, 0)]
+    assert list(answers._kept) == [(CASE, POOL, number) for number in range(3)]
+    answers.run_answers(CASE, ImagePool(12), seconds=0.0)
+    assert list(answers._kept) == [(CASE, POOL, 1), (CASE, POOL, 2), (CASE, ImagePool(12), 0)]
     monkeypatch.setattr(answers, "_MOST_BYTES", one // 2)
-    assert len(answers.run_answers(CASE, SEED + 2, seconds=10.0).signed) == 1, "one in any case"
-    assert list(answers._kept) == [(CASE, SEED + 2, 0)]
+    assert len(answers.run_answers(CASE, ImagePool(13), seconds=10.0).signed) == 1, (
+        "one in any case"
+    )
+    assert list(answers._kept) == [(CASE, ImagePool(13), 0)]
 
 
 def test_the_next_turn_after_a_doubt_starts_with_a_clock_of_its_own(umpire: Referee) -> None:

@@ -22,7 +22,9 @@ class CommandHelp(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         group = Context(cli, info_name="demopool", **cli.context_settings)
         texts = {"demopool": help_of(cli, "demopool")}
-        for name, command in cli.commands.items():
+        for name in cli.list_commands(group):
+            command = cli.get_command(group, name)
+            assert command is not None
             texts[f"demopool {name}"] = help_of(command, name, group)
         return [self._section(name, text) for name, text in texts.items()]
 

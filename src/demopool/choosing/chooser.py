@@ -71,6 +71,7 @@ def choose(
     max_error: float | None = None,
     calls: int | None = None,
     threads: int | None = None,
+    images: Path | None = None,
     fresh: bool = False,
     save: bool = True,
     progress: ProgressCallback = lambda seconds, what: None,
@@ -87,11 +88,13 @@ def choose(
                  before its final norm
     calls        of a job in one process: the least time of all of them, with the first call, wins
     threads      of every library; by default OMP_NUM_THREADS if set, else all usable cores
+    images       a .npy (images, n, d) of those to time, instead of noise; what is stored is of
+                 noise, so nothing of it is used, and only the answer is stored
     fresh        measure again what is stored
     save         store the samples for the next time, and the answer for ``auto``
     progress     called with the seconds spent and what is being done
     warnings     about this machine, if the caller knows them; else they are looked for
-    workers      processes to use, and to leave running; ``threads`` is then theirs
+    workers      processes to use, and to leave running; ``threads`` and ``images`` are then theirs
     now          the clock of the budget
     """
     if not 0 < budget < inf:
@@ -116,18 +119,21 @@ def choose(
         planned = qualifying.runners(case, candidates, max_memory, max_error)
     with ExitStack() as stack:
         if workers is None:
-            workers = stack.enter_context(Workers(threads or system.usual_threads()))
+            own = "" if images is None else str(images)
+            workers = stack.enter_context(Workers(threads or system.usual_threads(), own))
         path = earlier_samples.file(case, workers.threads)
         race = Race(
             case,
             planned,
             workers,
             spending,
-            save=_saver(path) if save else lambda sample: None,
+            save=_saver(path) if save and images is None else lambda sample: None,
             progress=progress,
             job_calls=calls,
         )
-        before = earlier_samples.EarlierSamples(path, race) if not fresh else None
+        before = (
+            earlier_samples.EarlierSamples(path, race) if not fresh and images is None else None
+        )
         had, interrupted, reason = (0, 0), False, ""
         try:
             if before is not None:

@@ -147,7 +147,7 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     race.progress(f"checking {runner.name}")
     before = race.budget.spent
     on = twin(runner.case or race.case, _effort(race))
-    answer = race.ask(runner, requests.run_descriptors, on=on, seed=race.referee.seed)
+    answer = race.ask(runner, requests.run_descriptors, on=on, pool=race.referee.pool)
     if answer.state is not State.OK:
         return
     judgement = race.referee.judge(runner.candidate, on, answer.value)

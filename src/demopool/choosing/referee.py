@@ -24,7 +24,7 @@ from ..profiles import floors
 from ..trials import answers, judgement, streams
 from ..trials.answers import Answers
 from ..trials.judgement import Judgement
-from ..trials.streams import Source, Turn
+from ..trials.streams import ImagePool, Source, Turn
 
 TIMEOUT = 120.0
 """Seconds for one request to the judge."""
@@ -67,9 +67,9 @@ class JudgeFailed(Exception):
 class Referee:
     """Of all races that share the workers; the judge starts with the first question."""
 
-    def __init__(self, judge: Worker) -> None:
+    def __init__(self, judge: Worker, images: str = "") -> None:
         self._judge = judge
-        self.seed = randbits(62)
+        self.pool = ImagePool(randbits(62), images)
         self._answers: dict[Case, Answers] = {}
         self._tolerances: dict[tuple[Case, str], list[float]] = {}
         self._floors: dict[tuple[str, Case], float | None] = {}
@@ -77,11 +77,11 @@ class Referee:
 
     def source(self, case: Case) -> Source:
         """Where the inputs of the timed calls come from."""
-        return Source(self.seed, len(self._of(case).signed))
+        return Source(self.pool, len(self._of(case).signed))
 
     def judge(self, candidate: Candidate, case: Case, found: Any) -> Judgement:
         """Of the descriptors of a twin's images, before their final norm."""
-        return self._ask(judgement.run_judgement, candidate.route, case, self.seed, found)
+        return self._ask(judgement.run_judgement, candidate.route, case, self.pool, found)
 
     def floor(self, candidate: Candidate, case: Case, *, again: bool = False) -> float | None:
         """Seconds that a call must take at least; None if the limits of its device are unknown."""
@@ -166,7 +166,7 @@ class Referee:
         if turn.sample is None:
             return ""
         image, values = turn.sample
-        error = self._ask(answers.run_comparison, case, self.seed, image, values)
+        error = self._ask(answers.run_comparison, case, self.pool, image, values)
         if not error <= tolerances[image]:
             return (
                 f"timed calls were wrong: the error of one was {error:.2g}, allowed are "
@@ -192,14 +192,14 @@ class Referee:
         if key not in self._tolerances:
             images = len(self._of(case).signed)
             self._tolerances[key] = self._ask(
-                answers.run_tolerances, case, self.seed, images, route
+                answers.run_tolerances, case, self.pool, images, route
             )
         return self._tolerances[key]
 
     def _of(self, case: Case) -> Answers:
         if case not in self._answers:
             self._answers[case] = self._ask(
-                answers.run_answers, case, self.seed, seconds=ANSWER_SECONDS
+                answers.run_answers, case, self.pool, seconds=ANSWER_SECONDS
             )
         return self._answers[case]
 

@@ -116,12 +116,13 @@ class Runner:
 class Workers:
     """A process for every backend, started when it is first asked; several races can share them."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, images: str = "") -> None:
+        """``images`` is a .npy of those to time, instead of noise."""
         self.threads = threads
         self._running: dict[str, Worker] = {}
         self._stack = ExitStack()
         judge = Worker(threads, environment=QUIET_THREADS)
-        self.referee = Referee(self._stack.enter_context(judge))
+        self.referee = Referee(self._stack.enter_context(judge), images)
 
     def __enter__(self) -> Workers:
         return self

@@ -5,26 +5,46 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from ..common.program import EXIT_BAD_USE, EXIT_INTERRUPTED, EXIT_WRONG, __version__
 from ..errors import DemopoolError, InvalidInput
-from .backends import backends
-from .check import check
-from .choose import choose_command
-from .explain import explain_command
-from .history import history
 from .output import printable
-from .pool import pool_command
-from .profile import profile_command
-from .ptx import ptx_command
-from .report import report
 from .streams import prepare, silence
+
+_COMMANDS = {
+    "backends": "backends",
+    "check": "check",
+    "choose": "choose_command",
+    "explain": "explain_command",
+    "history": "history",
+    "pool": "pool_command",
+    "profile": "profile_command",
+    "ptx": "ptx_command",
+    "report": "report",
+}
+"""Modules of this package, and what the command is called in each."""
+
+
+class _Commands(click.Group):
+    """A command is imported when it is used: the others need libraries that it does not."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        found = getattr(import_module(f".{name}", __package__), _COMMANDS[name])
+        assert isinstance(found, click.Command)
+        return found
 
 
 @click.group(
+    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
@@ -51,17 +71,6 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-cli.add_command(backends)
-cli.add_command(check)
-cli.add_command(choose_command)
-cli.add_command(explain_command)
-cli.add_command(history)
-cli.add_command(pool_command)
-cli.add_command(profile_command)
-cli.add_command(ptx_command)
-cli.add_command(report)
 
 
 def main() -> None:

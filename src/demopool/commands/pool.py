@@ -68,7 +68,9 @@ LINE_SECONDS = 10.0
 @click.option("--backend", default="auto", help="Decided once per size.")
 @click.option("--route", default="auto")
 @click.option("--accuracy", default="fast", help="fast, accurate, or the largest error: 1e-5.")
-@click.option("--choose", is_flag=True, help="First measure what is fastest for these sizes, 20 s.")
+@click.option(
+    "--choose", is_flag=True, help="First measure what is fastest, 20 s, on some of the images."
+)
 @click.option(
     "--memory",
     metavar="SIZE",

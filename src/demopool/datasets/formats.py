@@ -45,9 +45,9 @@ class FeatureFile(Protocol):
     def close(self) -> None: ...
 
 
-def is_feature_file(path: Path) -> bool:
+def is_feature_file(name: str) -> bool:
     """Whether the name ends as those of a format that can be read."""
-    return path.suffix.lower() in _FORMATS
+    return os.path.splitext(name)[1].lower() in _FORMATS
 
 
 def endings() -> str:

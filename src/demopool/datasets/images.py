@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -218,13 +219,21 @@ def _files(paths: str | Path | Iterable[str | Path]) -> Iterator[Path]:
 def _of_folder(folder: Path) -> Iterator[Path]:
     """Feature files below a folder, by name; a .zarr is one of them, whatever is in it."""
     found = False
-    for path in sorted(folder.rglob("*")):
-        inside_zarr = any(p.suffix.lower() == ".zarr" for p in path.relative_to(folder).parents)
-        if is_feature_file(path) and not inside_zarr:
-            found = True
-            yield path
+    for path in _below(str(folder)):
+        found = True
+        yield Path(path)
     if not found:
         raise InvalidInput(f"{folder} has no feature files ({endings()}).")
+
+
+def _below(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        by_name = sorted(entries, key=lambda entry: entry.name)
+    for entry in by_name:
+        if is_feature_file(entry.name):
+            yield entry.path
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _below(entry.path)
 
 
 def _scanned(path: Path, layout: str | None, dataset: str | None) -> list[StoredArray]:

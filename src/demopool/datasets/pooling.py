@@ -12,7 +12,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ..choosing.chooser import choose as race
 from ..common.files import UNREADABLE, read_text, write_text
 from ..common.program import __version__
 from ..common.units import readable
@@ -20,22 +19,18 @@ from ..errors import InvalidInput, Unfinished
 from ..machine.fingerprint import machine
 from ..measurement.memory import available_host_bytes
 from ..problem import hashing
-from ..problem.feature_files import IMAGES
 from ..problem.vocabulary import Backend
 from . import cluster, pipeline
 from .images import Images, open_images
 from .index import has_parquet, index_path, write_index
 from .journal import SCHEMA, Journal, damaged, difference, identity, other_than
 from .output import Output, beside, check_name
-from .planning import Decision, Plan, make_plan, sizes_with_counts
+from .planning import Decision, Plan, make_plan
 from .settings import Settings
 from .units import Record, Unit, unit_of
 
 Progress = Callable[[int, int, str], None]
 """Called with the images that are done, all of them, and what is being done."""
-
-CHOOSE_SECONDS, CHOOSE_SIZES = 20.0, 3
-"""``choose`` shares so many seconds among the most frequent sizes."""
 
 FREE_SHARE = 4
 """By default the memory is a quarter of what is free."""
@@ -138,7 +133,8 @@ def pool_files(
     jobs        work in so many processes, a local Dask cluster; call it below
                 ``if __name__ == "__main__":`` then
     scheduler   work on the Dask cluster at this address, ``tcp://...``
-    choose      measure first, 20 s, which backend is the fastest for these sizes
+    choose      measure first, 20 s, on the first images of the most frequent sizes, which backend
+                is the fastest
     fresh       overwrite an output of another run, and begin this one again
     keep_going  leave out files and images that fail: their rows are NaN
     progress    called with images done, all images, and a word
@@ -168,7 +164,9 @@ def pool_files(
             return _already_whole(path, images, settings)
         if plan is None:
             if choose:
-                _choose(images, settings, report)
+                from .measuring import measure
+
+                measure(images, settings, lambda what: report(0, len(images), what))
             each = (memory or _default_memory()) / (jobs or 1)
             plan = _begun(path, journal, images, settings, each)
         with _workers(jobs, scheduler) as run_units:
@@ -203,7 +201,8 @@ def _gone_on_with(
 
 def _begun(path: Path, journal: Journal, images: Images, settings: Settings, memory: float) -> Plan:
     if has_parquet():
-        import pyarrow.parquet  # noqa: F401  # it belongs to the memory that libraries hold
+        import pyarrow.csv
+        import pyarrow.parquet  # noqa: F401  # they belong to the memory that libraries hold
     if journal.exists():
         journal.lock()  # nobody else may be writing
     plan = make_plan(images, settings, int(memory))
@@ -225,15 +224,6 @@ def _workers(jobs: int | None, scheduler: str | None) -> Iterator[Callable[..., 
         return
     with cluster.client_of(jobs, scheduler) as client:
         yield partial(cluster.run_units, client=client)
-
-
-def _choose(images: Images, settings: Settings, report: Progress) -> None:
-    counts = sizes_with_counts(images)
-    sizes = sorted(counts, key=lambda size: -counts[size])[:CHOOSE_SIZES]
-    backends = () if settings.backend == "auto" else (settings.backend,)
-    for size in sizes:
-        report(0, len(images), f"measuring n={size.n} d={size.d}")
-        race(settings.case(IMAGES, *size), backends=backends, budget=CHOOSE_SECONDS / len(sizes))
 
 
 def _run(

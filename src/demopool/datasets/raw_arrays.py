@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from io import BytesIO
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +16,15 @@ Array = NDArray[Any]
 
 SLAB_BYTES = 2**23
 """Read at a time of an array in Fortran order."""
+
+LARGEST_NPY_HEADER = 2**16
+"""NumPy refuses much shorter ones."""
+
+_NPY_HEADERS: dict[tuple[int, int], tuple[int, Callable[..., Any]]] = {
+    (1, 0): (2, np.lib.format.read_array_header_1_0),
+    (2, 0): (4, np.lib.format.read_array_header_2_0),
+}
+"""By version: the bytes of their length, and what reads them."""
 
 
 class RawArray(NamedTuple):
@@ -26,18 +38,23 @@ class RawArray(NamedTuple):
 
 def npy_header(file: IO[bytes], name: Any) -> RawArray:
     version = np.lib.format.read_magic(file)
-    reads = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in reads:
+    if version not in _NPY_HEADERS:
         raise ValueError(f"it is of version {version} of the format")
-    shape, fortran, dtype = reads[version](file)
+    length = file.read(_NPY_HEADERS[version][0])
+    text = file.read(min(int.from_bytes(length, "little"), LARGEST_NPY_HEADER))
+    shape, fortran, dtype = _parsed(version, length + text)
     if dtype.hasobject:
         raise InvalidInput(
             f"{name} holds Python objects, and nothing is ever unpickled; save arrays of numbers."
         )
     return RawArray(file.tell(), shape, dtype, fortran)
+
+
+@lru_cache(maxsize=64)
+def _parsed(version: tuple[int, int], header: bytes) -> tuple[tuple[int, ...], bool, Any]:
+    """NumPy reads a header as Python; those of a folder are mostly the same, and kept."""
+    found: tuple[tuple[int, ...], bool, Any] = _NPY_HEADERS[version][1](BytesIO(header))
+    return found
 
 
 def raw_bytes(raw: RawArray) -> int:

@@ -20,6 +20,7 @@ from .. import pooling, reference
 from ..problem.cases import Case
 from ..problem.hashing import hashes
 from . import judgement, streams
+from .streams import ImagePool
 
 Array = NDArray[Any]
 
@@ -44,13 +45,13 @@ class Answers(NamedTuple):
     length: int
 
 
-def run_answers(case: Case, seed: int, *, seconds: float) -> Answers:
+def run_answers(case: Case, pool: ImagePool, *, seconds: float) -> Answers:
     """As many images as fit the time, one at least."""
     began = perf_counter()
     found = Answers([], [], case.length)
-    signs = streams.signs(case.length, seed)
+    signs = streams.signs(case.length, pool.seed)
     for number in range(1, MOST_IMAGES + 1):
-        shares = _shares(case, seed, number - 1)
+        shares = _shares(case, pool, number - 1)
         found.signed.append(float(shares @ signs))
         found.largest.append(float(np.abs(shares).max()))
         spent = perf_counter() - began
@@ -59,23 +60,23 @@ def run_answers(case: Case, seed: int, *, seconds: float) -> Answers:
     return found
 
 
-def run_tolerances(case: Case, seed: int, images: int, route: str) -> list[float]:
+def run_tolerances(case: Case, pool: ImagePool, images: int, route: str) -> list[float]:
     """Of one entry of each image, relative to its largest before the final norm."""
     small = replace(judgement.twin(case), batch=images)
     if (small.n, small.d) == (case.n, case.d):
-        expected = np.stack([_described(case, seed, number) for number in range(images)])
-        found = judgement.allowed(judgement.images(small, seed), expected, route, small)
+        expected = np.stack([_described(case, pool, number) for number in range(images)])
+        found = judgement.allowed(judgement.images(small, pool), expected, route, small)
         return [float(t) + of_norm(case) for t in np.broadcast_to(found, (images,))]
     small = replace(small, batch=_TWINS)
-    X = judgement.images(small, seed)
+    X = judgement.images(small, pool)
     growth = sqrt(case.n * case.d / (small.n * small.d))
-    largest = np.max(judgement.allowed(X, judgement.expected(small, seed), route, small))
+    largest = np.max(judgement.allowed(X, judgement.expected(small, pool), route, small))
     return [growth * float(largest) + of_norm(case)] * images
 
 
-def run_comparison(case: Case, seed: int, number: int, values: Array) -> float:
+def run_comparison(case: Case, pool: ImagePool, number: int, values: Array) -> float:
     """Error of a result for an image of the pool, relative to its largest entry."""
-    wanted = _shares(case, seed, number)
+    wanted = _shares(case, pool, number)
     found = streams.squares(values.astype(np.float64))
     if not np.isfinite(found).all():
         return float("inf")
@@ -94,19 +95,19 @@ def explained(answers: Answers, image: int, tolerance: float) -> float:
     return _LIKELY * each * sqrt(answers.length) + tolerance * abs(answers.signed[image])
 
 
-def _shares(case: Case, seed: int, number: int) -> Array:
+def _shares(case: Case, pool: ImagePool, number: int) -> Array:
     """The descriptor of an image before its final norm, divided by its sum of magnitudes."""
-    v = _described(case, seed, number)
+    v = _described(case, pool, number)
     return v / np.abs(v).sum()
 
 
-_kept: dict[tuple[Case, int, int], Array] = {}
+_kept: dict[tuple[Case, ImagePool, int], Array] = {}
 """The oldest first."""
 
 
-def _described(case: Case, seed: int, number: int) -> Array:
+def _described(case: Case, pool: ImagePool, number: int) -> Array:
     """The descriptor of an image before its final norm; kept while there is room."""
-    key = (case, seed, number)
+    key = (case, pool, number)
     if key not in _kept:
         found = _computed(*key)
         while _kept and sum(v.nbytes for v in _kept.values()) + found.nbytes > _MOST_BYTES:
@@ -115,8 +116,8 @@ def _described(case: Case, seed: int, number: int) -> Array:
     return _kept[key]
 
 
-def _computed(case: Case, seed: int, number: int) -> Array:
-    X = streams.image(case, seed, number)
+def _computed(case: Case, pool: ImagePool, number: int) -> Array:
+    X = streams.image(case, pool, number)
     parameters = judgement.options(case)
     small = judgement.twin(case)
     if (small.n, small.d) == (case.n, case.d):

@@ -22,6 +22,7 @@ from ..problem.cases import Case
 from ..problem.hashing import hashes
 from ..problem.operations import OPERATIONS
 from . import streams
+from .streams import ImagePool
 
 # What the reference does in about a second: multiply-adds of products, of an eigendecomposition.
 _PRODUCTS, _EIGEN = 2e9, 2e8
@@ -55,19 +56,19 @@ def twin(case: Case, effort: float = 1.0) -> Case:
     return replace(case, n=n, d=d, batch=min(case.batch, 2))
 
 
-def images(case: Case, seed: int) -> NDArray[Any]:
+def images(case: Case, pool: ImagePool) -> NDArray[Any]:
     """A batch that nobody could foresee."""
-    return np.stack([streams.image(case, seed, number) for number in range(case.batch)])
+    return np.stack([streams.image(case, pool, number) for number in range(case.batch)])
 
 
-def run_judgement(route: str, case: Case, seed: int, found: NDArray[Any]) -> Judgement:
+def run_judgement(route: str, case: Case, pool: ImagePool, found: NDArray[Any]) -> Judgement:
     """In the judge's process: of descriptors of :func:`images`, before their final norm."""
-    wanted = expected(case, seed)
+    wanted = expected(case, pool)
     if found.shape != wanted.shape or not np.isfinite(found).all():
         return Judgement(float("inf"), 0.0, case)
     largest = np.abs(wanted).max(axis=-1)
     errors = np.abs(found.astype(np.float64) - wanted).max(axis=-1) / largest
-    limits = np.broadcast_to(allowed(images(case, seed), wanted, route, case), errors.shape)
+    limits = np.broadcast_to(allowed(images(case, pool), wanted, route, case), errors.shape)
     worst = int(np.argmax(errors / limits))
     return Judgement(float(errors[worst]), float(limits[worst]), case)
 
@@ -77,9 +78,9 @@ def options(case: Case) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=2)
-def expected(case: Case, seed: int) -> NDArray[Any]:
+def expected(case: Case, pool: ImagePool) -> NDArray[Any]:
     """One answer of the reference judges all candidates of a case."""
-    X = images(case, seed)
+    X = images(case, pool)
     hashing = hashes(case.d, case.k) if case.descriptor.is_sketched else None
     return reference.describe(X, case.descriptor, hashes=hashing, **options(case))
 

@@ -28,7 +28,7 @@ from . import jobs, judgement, measures
 from .jobs import Job
 from .measures import MeasuredValue, Trial
 from .samples import Sample
-from .streams import Source, Stream, Turn
+from .streams import ImagePool, Source, Stream, Turn
 
 TIMEOUT = 60.0
 """Seconds for one request, unless the caller knows better."""
@@ -185,11 +185,11 @@ def run_turn(
 
 
 def run_descriptors(
-    subject: Subject, candidate: Candidate, case: Case, *, on: Case, seed: int
+    subject: Subject, candidate: Candidate, case: Case, *, on: Case, pool: ImagePool
 ) -> NDArray[Any]:
     """Of images that the judge knows, of a twin of the case, before their final norm."""
     by: dict[str, Any] = {"backend": candidate.backend, "route": candidate.route, "k": on.k}
-    X = judgement.images(on, seed)
+    X = judgement.images(on, pool)
     return np.asarray(pooling.describe(X, str(on.descriptor), **by, **judgement.options(on)))
 
 

@@ -1,11 +1,12 @@
 """Inputs that no timed call has seen, and evidence of what every timed call returned.
 
-A pool of images is drawn from a seed that the operating system makes up for every race. Each timed
-call works on one of a few arrays in rotation, which is overwritten at its address before the call,
-outside the timed region: every image is one of the pool, with its rows rotated and its values
-scaled by a random factor. Neither changes a normalised descriptor, so the judge's answers for the
-images of the pool are answers for all of them; and a result that was kept by address, shape, first
-row, number of the call or whole content is either wrong or never found again.
+A pool of images is drawn from a seed that the operating system makes up for every race, or is
+somebody's own. Each timed call works on one of a few arrays in rotation, which is overwritten at
+its address before the call, outside the timed region: every image is one of the pool, with its rows
+rotated and its values scaled by a random factor. Neither changes a normalised descriptor, so the
+judge's answers for the images of the pool are answers for all of them; and a result that was kept
+by address, shape, first row, number of the call or whole content is either wrong or never found
+again.
 
 So the features of a call were written just before it, by the same code for all candidates: they are
 as warm in the caches as those of a stream of images are. If the case says ``cold``, the caches are
@@ -73,10 +74,17 @@ _flush_host = Host().flush_caches
 _waiting = cuda_driver.waiting
 
 
-class Source(NamedTuple):
-    """The seed of a race, and how many images its pool has."""
+class ImagePool(NamedTuple):
+    """The images of a race: noise of a seed; those of a .npy for cases of their sizes."""
 
     seed: int
+    file: str = ""
+
+
+class Source(NamedTuple):
+    """The pool of a race, and how many of its images are used."""
+
+    pool: ImagePool
     images: int
 
 
@@ -105,9 +113,13 @@ class Turn(NamedTuple):
     reason: str = ""
 
 
-def image(case: Case, source_seed: int, number: int) -> Array:
+def image(case: Case, pool: ImagePool, number: int) -> Array:
     """An image of the pool, the same in every process."""
-    rng = np.random.default_rng((source_seed, number))
+    if pool.file:
+        stored = np.load(pool.file, mmap_mode="r", allow_pickle=False)
+        if stored.shape[1:] == (case.n, case.d):
+            return np.array(stored[number % len(stored)], case.dtype)
+    rng = np.random.default_rng((pool.seed, number))
     return features(rng, (case.n, case.d), case.dtype)
 
 
@@ -153,7 +165,7 @@ class Stream:
     slots: list[_Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._pool = [image(self.case, self.source.seed, i) for i in range(self.source.images)]
+        self._pool = [image(self.case, self.source.pool, i) for i in range(self.source.images)]
         self._rng = np.random.default_rng(randbits(64))
         self._last = -1
         index = self.job.device.gpu_index
@@ -165,7 +177,7 @@ class Stream:
             if self.case.data == "device":
                 slot.data.placed["X"] = self.job.place(X.copy())
             self.slots.append(slot)
-        random_signs = signs(self.case.length, self.source.seed)
+        random_signs = signs(self.case.length, self.source.pool.seed)
         self._signs = random_signs.astype(self.case.dtype.result)
 
     def next(self) -> tuple[int, ...]:
