@@ -10,6 +10,7 @@ listed; whatever it raises is its state, and what it prints goes to standard err
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from threading import RLock, local
 from typing import Any
 
 from ..errors import BackendUnavailable, InvalidInput
+from ..machine.system import usual_threads
 from ..problem.routes import ROUTES
 from ..problem.vocabulary import BACKENDS, DTYPES, PACKAGES, Backend, State
 from .interface import CONTRACT_VERSION, Capability, Implementation, Probe, Specification
@@ -114,7 +116,7 @@ def implementation(backend: str) -> Implementation:
     under_way.add(backend)
     try:
         with _printing_to_stderr:
-            made = listed.specification.load(Backend(backend).device)
+            made = listed.specification.load(Backend(backend).device, usual_threads())
         lacking = _lacking(made, listed.capabilities)
     except KeyboardInterrupt:
         raise
@@ -201,6 +203,20 @@ def _entries() -> dict[str, Entry]:
     return entries
 
 
+def _check_calls(loaded: Specification) -> None:
+    """A mistake in what will be called is told when backends are listed."""
+    if loaded.compiles_per not in (None, "shape", "dtype"):
+        raise TypeError(
+            f"compiles_per must be 'shape', 'dtype' or None; got {loaded.compiles_per!r}"
+        )
+    try:
+        inspect.signature(loaded.load).bind("cpu", 1)
+    except TypeError:
+        raise TypeError("load must take two arguments, load(device, threads)") from None
+    except ValueError:
+        return  # a callable without a signature
+
+
 def _plugin(point: EntryPoint) -> dict[str, Entry]:
     """A plug-in's backends. One that cannot be read is listed with the reason, never a crash."""
     try:
@@ -214,6 +230,7 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
             )
         if loaded.library != point.name:
             raise TypeError(f"the entry point is named {point.name}, its library {loaded.library}")
+        _check_calls(loaded)
         known = {(route.operation, route.name) for route in ROUTES}
         for row in loaded.capabilities:
             if (row.operation, row.route) not in known:
