@@ -23,7 +23,14 @@ from ..errors import BackendUnavailable, InvalidInput
 from ..machine.system import usual_threads
 from ..problem.routes import ROUTES
 from ..problem.vocabulary import BACKENDS, DTYPES, PACKAGES, Backend, State
-from .interface import CONTRACT_VERSION, Capability, Implementation, Probe, Specification
+from .interface import (
+    CONTRACT_VERSION,
+    Capability,
+    CompilesPer,
+    Implementation,
+    Probe,
+    Specification,
+)
 
 GROUP = "demopool.backends"
 REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
@@ -72,6 +79,12 @@ def probe(backend: str) -> Probe:
         raise
     except BaseException as problem:  # a plug-in's sys.exit too
         return Probe(State.ERROR, reason=f"its probe raised {_described(problem)}")
+
+
+def compiles_per(backend: str) -> CompilesPer:
+    """What its first calls compile for, as its specification says; None of one that has gone."""
+    listed = _entries().get(backend)
+    return listed.specification.compiles_per if listed and listed.specification else None
 
 
 def available() -> tuple[str, ...]:
