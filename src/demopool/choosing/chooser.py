@@ -72,6 +72,7 @@ def choose(
     calls: int | None = None,
     threads: int | None = None,
     fresh: bool = False,
+    retry: bool = False,
     save: bool = True,
     progress: ProgressCallback = lambda seconds, what: None,
     warnings: Sequence[str] | None = None,
@@ -88,6 +89,7 @@ def choose(
     calls        of a job in one process: the least time of all of them, with the first call, wins
     threads      of every library; by default OMP_NUM_THREADS if set, else all usable cores
     fresh        measure again what is stored
+    retry        try again what was wrong, crashed or was given up
     save         store the samples for the next time, and the answer for ``auto``
     progress     called with the seconds spent and what is being done
     warnings     about this machine, if the caller knows them; else they are looked for
@@ -127,7 +129,7 @@ def choose(
             progress=progress,
             job_calls=calls,
         )
-        before = earlier_samples.EarlierSamples(path, race) if not fresh else None
+        before = earlier_samples.EarlierSamples(path, race, retry=retry) if not fresh else None
         had, interrupted, reason = (0, 0), False, ""
         try:
             if before is not None:

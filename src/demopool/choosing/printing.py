@@ -98,9 +98,17 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
             reasons.setdefault((label, row.reason or str(row.state)), []).append(what)
     for (label, reason), names in reasons.items():
         yield f"{label}: {', '.join(names)}: {reason}"
+    if any(_is_remembered(row) for row in choice.rows):
+        yield "What failed is not tried again until its code changes, or with --retry."
     yield _how(choice)
     for warning in choice.warnings:
         yield f"Warning: {warning}"
+
+
+def _is_remembered(row: Ranked) -> bool:
+    """Whether it failed in a way that the next race takes over."""
+    failed = row.state in (State.WRONG, State.ERROR) and bool(row.route) and not row.untried
+    return failed or (row.state is State.TIMEOUT and row.at_least_s is not None)
 
 
 def _compiling(row: Ranked) -> str:

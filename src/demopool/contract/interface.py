@@ -161,14 +161,15 @@ class Implementation(ABC):
 class Specification:
     """A library with its devices, readable without importing the library.
 
-    probe(device)           must import nothing heavy and create no device context
-    recognise(array)        the device of an array of this library, or None if it is not one
-    load(device, threads)   the implementation; only called when the probe said ``ok``. ``threads``
-                            is what calls are to use. OMP_NUM_THREADS and the like have it already
-                            where it was asked for; a library with a switch of its own is set here
-    contract                the CONTRACT_VERSION it was written for, as a number: 1
-    compiles_per            what a first call compiles for: ``"shape"``, every new shape of arrays
-                            (JAX); ``"dtype"``, once for all shapes (Numba); None, nothing
+    probe          of a device: must import nothing heavy and create no device context
+    recognise      the device of an array of this library, or None if it is not one
+    load           of a device and a number of threads: the implementation; only called when the
+                   probe said ``ok``. Calls are to use so many threads. OMP_NUM_THREADS and the like
+                   are set already where it was asked for; a library with a switch of its own is
+                   set here
+    contract       the CONTRACT_VERSION it was written for, as a number: 1
+    compiles_per   what a first call compiles for: ``"shape"``, every new shape of arrays (JAX);
+                   ``"dtype"``, once for all shapes (Numba); None, nothing
     """
 
     library: str
