@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 PLUGIN = """
-import time
+import os, time
 from dataclasses import replace
 from demopool.implementations.numpy_cpu import SPECIFICATION as BASE
 
-COMPILATION = 2.5  # longer than a first call may take beside one of microseconds
+COMPILATION = float(os.environ.get("COMPILATION", "2.5"))  # longer than a first call may take
 
 
 def compiled(name, per):
@@ -123,3 +123,25 @@ def test_compilation_is_timed_apart_and_auto_takes_no_new_shape_to_it(
     assert other["shaped:cpu"]["state"] == "unsupported"
     assert "compiles for every new shape" in other["shaped:cpu"]["reason"]
     assert other["typed:cpu"]["state"] == "ok"
+
+
+def test_a_cell_shows_that_it_compiles(environment: dict[str, str], tmp_path: Path) -> None:
+    written = tmp_path / "cells.json"
+    code = f"""
+import json, sys, demopool as dp
+from demopool.commands.check import _compilations, _tell
+from pathlib import Path
+
+sys.stderr = sys.stdout
+cells = [c for c in dp.check("shaped:cpu", operations="pool", quick=True) if c.dtype]
+Path({str(written)!r}).write_text(json.dumps([c.as_row() for c in cells]))
+for cell in cells:
+    _tell(cell)
+print(*_compilations(cells))
+"""
+    told = _python({**environment, "COMPILATION": "0.2"}, code)
+    first, second = json.loads(written.read_text())
+    assert 0.15 < first["compile_s"] <= first["first_call_s"]
+    assert second["compile_s"] < 0.15  # of the same shapes, in the same process
+    assert re.search(r"order 1, float32: .* \([\d.]+ s, 0\.\d s to compile before\)", told)
+    assert "shaped:cpu compiles, as for every new shape: 1 first call took up to 0." in told
