@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
         HONEST,
         library=key,
         capabilities=tuple(capabilities),
-        load=lambda device: CHEATS[key][1](),
+        load=lambda device, threads: CHEATS[key][1](),
         recognise=lambda array: None,
     )
 

@@ -235,6 +235,26 @@ def test_what_was_measured_is_used_again_until_something_changes(
     assert _choose(faster).route == "matrix-free"
 
 
+@pytest.mark.parametrize("failing", ["crashed", "wrong", "slow"])
+def test_what_failed_is_tried_again_only_if_asked_to(quick: None, failing: str) -> None:
+    fast, failed = "numpy:cpu/dense", "numpy:cpu/matrix-free"
+    crash = Answer(State.ERROR, None, "signal 11")
+    first = {"crashed": crash, "slow": 100.0}.get(failing, 0.001)
+    workers = FakeWorkers({fast: 0.005, failed: first}, wrong=(failed,) * (failing == "wrong"))
+    before = _choose({}, workers=workers)
+    states = {"crashed": State.ERROR, "wrong": State.WRONG, "slow": State.TIMEOUT}
+    assert {row.route: row.state for row in before.rows}["matrix-free"] is states[failing]
+    assert "with --retry" in str(before)
+    mended = {fast: 0.005, failed: 0.001}
+    again = _choose(mended)
+    assert (again.reused, again.route) == (True, "dense")
+    retried = _choose(mended, retry=True)
+    assert (retried.reused, retried.route) == (False, "matrix-free")
+    assert "--retry" not in str(retried)
+    latest = _choose(mended)
+    assert (latest.reused, latest.route) == (True, "matrix-free")
+
+
 def test_a_race_killed_at_any_moment_goes_on(quick: None, tmp_path: Path) -> None:
     """Cut the file of samples at every place: what is whole is used, nothing breaks."""
     times = {"numpy:cpu/dense": 0.002, "numpy:cpu/matrix-free": 0.005}

@@ -23,7 +23,7 @@ from demopool.implementations.numpy_cpu import SPECIFICATION as BASE
 
 
 def bad(name, pool):
-    def load(device):
+    def load(device, threads):
         from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
 
         class Bad(NumpyImplementation):

@@ -54,10 +54,10 @@ SLOW_LOAD = """
     listed = registry.entry("numba:cpu").specification
     during = None
 
-    def load(device):
+    def load(device, threads):
         if during is not None:
             during()
-        return listed.load(device)
+        return listed.load(device, threads)
 
     registry._entries()["numba:cpu"] = registry.Entry(replace(listed, load=load))
 """

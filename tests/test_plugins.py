@@ -29,6 +29,8 @@ def _python(code: str, **environment: str) -> str:
 
 
 PLUGIN = """
+from dataclasses import replace
+
 import numpy as np
 from demopool.contract import ArrayFacts, Capability, Implementation, Probe, Specification
 from demopool.contract import State
@@ -59,7 +61,7 @@ SPECIFICATION = Specification(
     devices=("cpu",),
     probe=lambda device: Probe(State.OK, device="a processor"),
     capabilities=(Capability("pool", "direct", (2,), ("float64",)),),
-    load=lambda device: Plain(),
+    load=lambda device, threads: Plain(),
     recognise=lambda array: None,
     contract=1,
 )
@@ -84,7 +86,7 @@ def there(device):
 
 BROKEN = Specification("broken", ("cpu",), there, POOL, fail, fail, 1)
 ODD = Specification("odd", ("cpu",), there, TYPO, fail, fail, 1)
-WRONG = Specification("wrong", ("cpu",), there, POOL, lambda device: Wrong(), lambda array: None, 1)
+WRONG = replace(SPECIFICATION, library="wrong", load=lambda device, threads: Wrong())
 """
 
 
@@ -128,6 +130,15 @@ def test_a_plugin_is_listed_checked_and_used_like_ours(plugins: Path) -> None:
     _python(code, PYTHONPATH=str(plugins), PATH="/usr/bin")
 
 
+def test_a_plugin_is_loaded_with_the_number_of_threads(plugins: Path) -> None:
+    file = plugins / "plain_backend.py"
+    keeping = "load=lambda device, threads: setattr(Plain, 'given', (device, threads)) or Plain(),"
+    file.write_text(file.read_text().replace("load=lambda device, threads: Plain(),", keeping))
+    code = "import demopool as dp; print(dp.backend('plain:cpu').implementation.given)"
+    given = _python(code, PYTHONPATH=str(plugins), PATH="/usr/bin", OMP_NUM_THREADS="1")
+    assert given.strip() == "('cpu', 1)"
+
+
 FAULTY = """
 from dataclasses import replace
 from plain_backend import POOL, Plain, SPECIFICATION
@@ -145,9 +156,11 @@ DTYPE = replace(
 )
 PROBE = replace(SPECIFICATION, library="probe", probe=lambda device: True)
 KERNEL = replace(SPECIFICATION, library="kernel", capabilities=LISTED)
-LOADED = replace(SPECIFICATION, library="loaded", load=lambda device: Plain)
-PLACE = replace(SPECIFICATION, library="place", load=lambda device: Elsewhere())
+LOADED = replace(SPECIFICATION, library="loaded", load=lambda device, threads: Plain)
+PLACE = replace(SPECIFICATION, library="place", load=lambda device, threads: Elsewhere())
 OLD = replace(SPECIFICATION, library="old", contract=0)
+ALONE = replace(SPECIFICATION, library="alone", load=lambda device: Plain())
+EACH = replace(SPECIFICATION, library="each", compiles_per="call")
 FIELDS = ("library", "devices", "probe", "capabilities", "load", "recognise")
 KNOWN = {name: getattr(SPECIFICATION, name) for name in FIELDS}
 
@@ -198,7 +211,7 @@ def test_the_matrix_shows_plugins_and_the_documentation_does_not(plugins: Path) 
 
 def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
     (plugins / "faulty.py").write_text(FAULTY)
-    names = ("dtype", "probe", "kernel", "loaded", "place", "old", "none")
+    names = ("dtype", "probe", "kernel", "loaded", "place", "old", "alone", "each", "none")
     lines = (f"{name} = faulty:{name.upper()}" for name in names)
     entry = plugins / "plain_backend-1.0.dist-info" / "entry_points.txt"
     entry.write_text("\n".join(["[demopool.backends]", *lines]))
@@ -208,7 +221,7 @@ def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
 
         listed = {row["backend"]: row["reason"] for row in dp.backends()}
         print(listed["dtype:unknown"], listed["probe:cpu"], listed["old:unknown"], sep="\\n")
-        print(listed["none:unknown"])
+        print(listed["alone:unknown"], listed["each:unknown"], listed["none:unknown"], sep="\\n")
         for backend in ("kernel:cpu", "loaded:cpu"):
             try:
                 dp.backend(backend)
@@ -222,6 +235,8 @@ def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
         "dtype must be one of float16, .*; got 'double'",
         "its probe raised TypeError: a bool instead of a demopool.contract.Probe",
         "it was written for contract 0, this is 1",
+        r"load must take two arguments, load\(device, threads\)",
+        "compiles_per must be 'shape', 'dtype' or None; got 'call'",
         "missing 1 required positional argument: 'contract'",
         "it lists weights by dense but has no kernel for it",
         "load returned a .*, not a demopool.contract.Implementation",
@@ -255,7 +270,7 @@ from demopool.implementations.numpy_cpu import SPECIFICATION as BASE
 
 
 def unruly(name, pool):
-    def load(device):
+    def load(device, threads):
         from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
 
         class Unruly(NumpyImplementation):

@@ -76,7 +76,7 @@ def _recognise(array: Any) -> str | None:
     return "cuda" if cupy is not None and isinstance(array, cupy.ndarray) else None
 
 
-def _load(device: str) -> Implementation:
+def _load(device: str, threads: int) -> Implementation:
     if device == "ptx":
         from .emulated import CupyPtxImplementation
 
@@ -94,4 +94,5 @@ SPECIFICATION = Specification(
     load=_load,
     recognise=_recognise,
     contract=CONTRACT_VERSION,
+    compiles_per="dtype",
 )

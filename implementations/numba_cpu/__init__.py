@@ -40,7 +40,7 @@ def _recognise(array: Any) -> str | None:
     return None
 
 
-def _load(device: str) -> Implementation:
+def _load(device: str, threads: int) -> Implementation:
     from .implementation import NumbaImplementation
 
     return NumbaImplementation()
@@ -54,4 +54,5 @@ SPECIFICATION = Specification(
     load=_load,
     recognise=_recognise,
     contract=CONTRACT_VERSION,
+    compiles_per="dtype",
 )

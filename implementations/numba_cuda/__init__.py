@@ -62,7 +62,7 @@ def _recognise(array: Any) -> str | None:
     return None
 
 
-def _load(device: str) -> Implementation:
+def _load(device: str, threads: int) -> Implementation:
     if device == "ptx":
         from .emulated import NumbaPtxImplementation
 
@@ -80,4 +80,5 @@ SPECIFICATION = Specification(
     load=_load,
     recognise=_recognise,
     contract=CONTRACT_VERSION,
+    compiles_per="dtype",
 )

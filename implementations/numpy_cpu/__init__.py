@@ -43,7 +43,7 @@ def _recognise(array: Any) -> str | None:
     return None if isinstance(array, numpy.ma.MaskedArray) else "cpu"
 
 
-def _load(device: str) -> Implementation:
+def _load(device: str, threads: int) -> Implementation:
     from .implementation import NumpyImplementation
 
     return NumpyImplementation()

@@ -52,7 +52,7 @@ def _recognise(array: Any) -> str | None:
     return str(array.device.type)
 
 
-def _load(device: str) -> Implementation:
+def _load(device: str, threads: int) -> Implementation:
     from .implementation import OnCpu, TorchImplementation
 
     return OnCpu() if device == "cpu" else TorchImplementation(device)

@@ -155,9 +155,9 @@ def test_kernels_spill_nothing_and_float32_is_not_worked_on_in_double(
 _LOADED = """
 import sys
 from demopool.implementations import {package}
-{package}.SPECIFICATION.load("cuda")
+{package}.SPECIFICATION.load("cuda", 1)
 assert not [name for name in sys.modules if "demopool.ptx" in name or "emulated" in name]
-{package}.SPECIFICATION.load("ptx")
+{package}.SPECIFICATION.load("ptx", 1)
 assert "demopool.ptx" in sys.modules
 """
 

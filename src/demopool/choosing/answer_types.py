@@ -27,6 +27,8 @@ class Ranked:
     limit_s                   the least work of the case at this machine's measured speed: no call
                               can be much faster
     total_s                   of as many ``calls`` as were asked for, the first included
+    compile_s                 how much longer a first call takes: to compile, and to start threads
+    compiles_per              what it says it compiles for: ``shape``, ``dtype`` or nothing
     """
 
     backend: str
@@ -50,6 +52,8 @@ class Ranked:
     untried: bool = False
     limit_s: float | None = None
     total_s: float | None = None
+    compile_s: float | None = None
+    compiles_per: str | None = None
 
     @property
     def candidate(self) -> Candidate:

@@ -73,6 +73,7 @@ def choose(
     threads: int | None = None,
     images: Path | None = None,
     fresh: bool = False,
+    retry: bool = False,
     save: bool = True,
     progress: ProgressCallback = lambda seconds, what: None,
     warnings: Sequence[str] | None = None,
@@ -91,6 +92,7 @@ def choose(
     images       a .npy (images, n, d) of those to time, instead of noise; what is stored is of
                  noise, so nothing of it is used, and only the answer is stored
     fresh        measure again what is stored
+    retry        try again what was wrong, crashed or was given up
     save         store the samples for the next time, and the answer for ``auto``
     progress     called with the seconds spent and what is being done
     warnings     about this machine, if the caller knows them; else they are looked for
@@ -131,9 +133,9 @@ def choose(
             progress=progress,
             job_calls=calls,
         )
-        before = (
-            earlier_samples.EarlierSamples(path, race) if not fresh and images is None else None
-        )
+        before = None
+        if not fresh and images is None:
+            before = earlier_samples.EarlierSamples(path, race, retry=retry)
         had, interrupted, reason = (0, 0), False, ""
         try:
             if before is not None:

@@ -42,10 +42,13 @@ def file(case: Case, threads: int) -> Path:
 
 
 class EarlierSamples:
-    """The samples of a file that fit the runners of a race: same machine, libraries and code."""
+    """The samples of a file that fit the runners of a race: same machine, libraries and code.
 
-    def __init__(self, found: Path | Iterable[Sample], race: Race) -> None:
-        self._race = race
+    ``retry``: without what is known of candidates that were wrong, crashed or were given up.
+    """
+
+    def __init__(self, found: Path | Iterable[Sample], race: Race, *, retry: bool = False) -> None:
+        self._race, self._retry = race, retry
         if isinstance(found, Path):
             try:
                 found = list(samples.read(found))
@@ -73,6 +76,8 @@ class EarlierSamples:
                 if s.measure == "error":
                     state, reason = State.OK, ""  # it was checked again since, and is right
             found[name_of(s)] = Known(state, reason, once)
+        if self._retry:
+            return {name: known for name, known in found.items() if known.state is State.OK}
         return found
 
     def earlier(self, field: Sequence[Runner], *, goes_on: bool = True) -> Earlier | None:
@@ -92,7 +97,11 @@ class EarlierSamples:
             rounds = [r.only(runners) for r in rounds_of(of_session)]
             if not calls or not rounds or not rounds[0].lowest:
                 continue
-            bounds = _bounds(of_session, rounds)
+            bounds = {
+                name: bound
+                for name, bound in _bounds(of_session, rounds).items()
+                if not (self._retry and bound[0] == "at_least_s")
+            }
             totals = race.totals
             if totals and not rounds[0].lowest.keys() <= totals.first.keys():
                 continue

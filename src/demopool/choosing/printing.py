@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .answer_types import Choice, Ranked
 
 WIDTH = 80
+LONG_COMPILATION = 0.1
+"""Seconds from which on it is told how much longer a first call takes."""
+
 _GAP = "  "
 # In the order they are shown, each with how early it is given a place.
 _COLUMNS = {
@@ -83,6 +86,9 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
         yield from LEGEND_OF_LIMIT
     if timed and case.is_cold:
         yield from LEGEND_OF_COLD
+    compiled = [_compiling(row) for row in timed if (row.compile_s or 0.0) >= LONG_COMPILATION]
+    if compiled:
+        yield f"First calls take longer: {', '.join(compiled)}."
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in choice.rows:
         if row.median_s is None:
@@ -92,9 +98,23 @@ def lines(choice: Choice, width: int = WIDTH) -> Iterator[str]:
             reasons.setdefault((label, row.reason or str(row.state)), []).append(what)
     for (label, reason), names in reasons.items():
         yield f"{label}: {', '.join(names)}: {reason}"
+    if any(_is_remembered(row) for row in choice.rows):
+        yield "What failed is not tried again until its code changes, or with --retry."
     yield _how(choice)
     for warning in choice.warnings:
         yield f"Warning: {warning}"
+
+
+def _is_remembered(row: Ranked) -> bool:
+    """Whether it failed in a way that the next race takes over."""
+    failed = row.state in (State.WRONG, State.ERROR) and bool(row.route) and not row.untried
+    return failed or (row.state is State.TIMEOUT and row.at_least_s is not None)
+
+
+def _compiling(row: Ranked) -> str:
+    every = {"shape": "for every new shape", "dtype": "for a dtype, in a process"}
+    how = every.get(row.compiles_per or "", "in a process")
+    return f"{row.candidate} by {readable(row.compile_s, 'time')} {how}"
 
 
 def _how(choice: Choice) -> str:

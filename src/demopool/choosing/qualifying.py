@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from ..common.units import readable
+from ..contract import registry
 from ..machine import fingerprint
 from ..measurement.code_identity import code_key
+from ..measurement.worker import SETUP_SECONDS
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
@@ -141,12 +143,14 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
     # What loading it took belongs to the first call that a process makes. So may what was loaded
     # and compiled before, in the same process, for another route of its backend.
     others = [r for r in race.runners if r.process == runner.process and r is not runner]
-    shared = max((r.once.get("loading_s", 0.0) for r in others), default=0.0)
-    loading = runner.once.get("loading_s", 0.0) + shared
-    race.keep(runner, "first_call_s", first.value + loading)
+    shared = max((r.once["compile_s"] for r in others if race.was_loaded(r)), default=0.0)
+    compiling = runner.once.get("compile_s", 0.0) + shared
+    race.keep(runner, "first_call_s", first.value + compiling)
     race.progress(f"checking {runner.name}")
-    before = race.budget.spent
     on = twin(runner.case or race.case, _effort(race))
+    if not _compile_twin(race, runner, on):
+        return
+    before = race.budget.spent
     answer = race.ask(runner, requests.run_descriptors, on=on, pool=race.referee.pool)
     if answer.state is not State.OK:
         return
@@ -165,6 +169,16 @@ def _check(race: Race, runner: Runner, checks: list[float]) -> None:
         f"(judged on {on.batch} images, n={on.n}, d={on.d})",
     )
     race.keep_failure(runner)
+
+
+def _compile_twin(race: Race, runner: Runner, on: Case) -> bool:
+    """Of a library that compiles for every shape, as set-up; whether it went well."""
+    if registry.compiles_per(runner.candidate.backend) != "shape":
+        return True
+    with race.budget.setting_up():
+        asked = {"on": on, "pool": race.referee.pool}
+        answer = race.ask(runner, requests.run_descriptors, timeout=SETUP_SECONDS, **asked)
+    return answer.state is State.OK
 
 
 def _missing(race: Race, runner: Runner) -> list[str]:

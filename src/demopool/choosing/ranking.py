@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from ..contract import registry
 from ..problem.vocabulary import Backend, State, Verdict
 from . import rule
 from .answer_types import Choice, Ranked
@@ -89,6 +90,7 @@ def answer(
 def _row(runner: Runner, race: Result) -> Ranked:
     standing, state, undecided = race.standing, race.state, runner in race.undecided
     row = Ranked(*runner.candidate, runner.state, None, runner.reason, untried=runner.untried)
+    row = replace(row, compiles_per=registry.compiles_per(runner.candidate.backend))
     row = replace(row, **_known(runner))
     name, lead = runner.name, standing.lead or runner.name
     if runner.state is State.TIMEOUT or runner.aside:

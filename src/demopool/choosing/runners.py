@@ -15,7 +15,7 @@ from random import random
 from typing import Any
 
 from ..common.units import readable
-from ..measurement.worker import Answer, Worker
+from ..measurement.worker import SETUP_SECONDS, Answer, Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.vocabulary import State
@@ -32,8 +32,6 @@ from .referee import Referee
 # Those of Intel's OpenMP would spin for 200 ms.
 QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "23", "KMP_BLOCKTIME": "3"}
 
-SETUP_SECONDS = 60.0
-"""For a library to load and compile, before it is given up."""
 
 ProgressCallback = Callable[[float, str], None]
 """Seconds of the budget so far, and a few words about what is being done."""
@@ -218,12 +216,16 @@ class Asking:
         pid = self._workers.of(runner.process).pid
         return pid is not None and self._warm.get(runner.name) == pid
 
+    def was_loaded(self, runner: Runner) -> bool:
+        """Whether its library was, in this race."""
+        return runner.name in self._ready
+
     def make_ready(self, runner: Runner) -> bool:
         """Its library is loaded, which is set-up, and its data in place, in the present process."""
         worker = self._workers.of(runner.process)
         if worker.pid is not None and self._ready.get(runner.name) == worker.pid:
             return True
-        if runner.process in self._stuck and "loading_s" not in runner.once:
+        if runner.process in self._stuck and not self.was_loaded(runner):
             runner.fail(State.TIMEOUT, self._stuck[runner.process], untried=True)
             return False
         with self.budget.setting_up():
@@ -241,7 +243,8 @@ class Asking:
             runner.fail(*answer.value, untried=True)
         if runner.state is not State.OK:
             return False
-        runner.once.setdefault("loading_s", answer.value)
+        if "compile_s" not in runner.once:
+            self.keep(runner, "compile_s", answer.value)
         self._ready[runner.name] = worker.pid
         placed = self._ask(runner, requests.run_placing, self.budget.patience, source)
         return placed.state is State.OK

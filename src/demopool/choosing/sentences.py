@@ -8,7 +8,7 @@ from math import ceil, inf, log
 from ..common.units import readable
 from ..measurement import clock
 from ..problem.vocabulary import State, Verdict
-from . import rule
+from . import printing, rule
 from .answer_types import Ranked
 from .budget import QUALIFYING
 from .racing import Result
@@ -55,12 +55,12 @@ class Sentence:
             lead = self._lead(best, rivals, others)
             compared = bool(rivals) or any(row.at_least_s is not None for row in others)
             held = f" {self.others}; it held all the same." if self.others and compared else ""
-            return f"Use {what}: {lead}{size}.{self._pays(best, rivals)}{held}"
+            return f"Use {what}: {lead}{size}.{self._pays(best, rivals)}{_compiles(best)}{held}"
         if self.state is Verdict.TIE:
             names = _some([str(r.candidate) for r in rivals if r.verdict is Verdict.TIE])
             load = f" {self.others}." if self.others else ""
             tie = f"a tie with {names}{self._job()}, recommended because of {why}"
-            return f"Use {what}: {tie}{size}.{self._pays(best, rivals)}{load}"
+            return f"Use {what}: {tie}{size}.{self._pays(best, rivals)}{_compiles(best)}{load}"
         if best.median_s is None:
             return f"Unknown: nothing was timed. {what} is right and fits. {self._more()}"
         return f"Unknown: probably {what}{self.cold}{size}. {self._what_would_decide()}"
@@ -120,7 +120,8 @@ class Sentence:
             seconds = [readable(row.first_call_s, "time") for row in (other, best)]
             return f" For few calls {use}: its first takes {seconds[0]}, not {seconds[1]}."
         calls = int(float(f"{until[other]:.2g}"))
-        return f" Pays after about {_counted(calls)} in one process; for fewer {use}."
+        where = "of one shape" if best.compiles_per == "shape" else "in one process"
+        return f" Pays after about {_counted(calls)} {where}; for fewer {use}."
 
     def _what_would_decide(self) -> str:
         if self.reason:
@@ -162,6 +163,14 @@ class Sentence:
         elif wanted > self.budget:
             longer = f"--budget of about {ceil(wanted)} s"
         return f"{load} {longer} goes on from here, and a quieter machine helps."
+
+
+def _compiles(best: Ranked) -> str:
+    """What a new shape costs with it, if it says so and it shows."""
+    seconds = best.compile_s or 0.0
+    if best.compiles_per != "shape" or seconds < printing.LONG_COMPILATION:
+        return ""
+    return f" Plus {readable(seconds, 'time')} for every new shape."
 
 
 def _times(ratio: float) -> str:

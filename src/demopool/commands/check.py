@@ -12,18 +12,19 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import conformance
+from ..choosing.printing import LONG_COMPILATION
 from ..conformance import Cell, failed
 from ..conformance.features import seed
 from ..conformance.matrix import CELL_SECONDS, EMULATED_CELL_SECONDS
+from ..contract import registry
 from ..contract.listing import backends as listed
 from ..machine.gpu import gpus
+from ..measurement.worker import SETUP_SECONDS
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DTYPES
 from .output import check_writable, console, emit, envelope, json_option, progress, tell
 
 SCHEMA = 1
-LONG_FIRST_CALL = 1.0
-"""Seconds from which on a first call is worth a sentence."""
 
 
 @click.command()
@@ -56,7 +57,8 @@ LONG_FIRST_CALL = 1.0
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help=f"Maximum for one cell.  [default: {CELL_SECONDS:g}, for GPU code on the CPU "
+    help="Maximum for the first call of a cell, which loads and compiles, and for the rest of it.  "
+    f"[default: {SETUP_SECONDS:g} and {CELL_SECONDS:g}, for GPU code on the CPU "
     f"{EMULATED_CELL_SECONDS:g}]",
 )
 @click.option("--worst", is_flag=True, help="Show the worst example and how to run it in Python.")
@@ -122,7 +124,7 @@ def check(
         for cell in bad:
             where = f" (on: {cell.worst_case})" if cell.worst_case else ""
             screen.print(f"{_name(cell)} is {cell.state}: {cell.reason}{where}")
-        for sentence in _long_first_calls(cells):
+        for sentence in _compilations(cells):
             screen.print(sentence)
         if worst:
             _show_worst(bad or cells, screen)
@@ -159,20 +161,28 @@ def _show(cells: Sequence[Cell], screen: Console) -> None:
 def _tell(cell: Cell) -> None:
     """A line about a finished cell; a terminal has a bar, and gets lines about failures only."""
     if cell.dtype is not None and (failed([cell]) or not console(stderr=True).is_terminal):
-        took = f" ({cell.seconds:.1f} s)" if cell.seconds is not None else ""
+        took = f" ({cell.seconds:.1f} s{_compiled(cell)})" if cell.seconds is not None else ""
         tell(f"{_name(cell)}: {_cell(cell)}{took}")
 
 
-def _long_first_calls(cells: Sequence[Cell]) -> Iterator[str]:
-    """Where a library compiled or loaded for long, once for each backend."""
+def _compiled(cell: Cell) -> str:
+    if (cell.compile_s or 0.0) < LONG_COMPILATION:
+        return ""
+    return f", {cell.compile_s:.1f} s to compile before"
+
+
+def _compilations(cells: Sequence[Cell]) -> Iterator[str]:
+    """Where first calls took longer than others, once for each backend."""
     for backend in dict.fromkeys(cell.backend for cell in cells):
-        first = [(c.first_call_s or 0.0, c) for c in cells if c.backend == backend]
-        long = [pair for pair in first if pair[0] >= LONG_FIRST_CALL]
+        long = [cell for cell in cells if cell.backend == backend and _compiled(cell)]
         if long:
-            seconds, cell = max(long, key=lambda pair: pair[0])
+            worst = max(long, key=lambda cell: cell.compile_s or 0.0)
+            of = {"shape": ", as for every new shape", "dtype": ", for a dtype"}
+            how = of.get(registry.compiles_per(backend) or "", ", or loads")
+            calls = f"{len(long)} first call{'s' * (len(long) > 1)}"
             yield (
-                f"{backend} loaded or compiled in {len(long)} first calls, "
-                f"up to {seconds:.1f} s ({cell.operation} by {cell.route}, {cell.dtype})."
+                f"{backend} compiles{how}: {calls} took up to {worst.compile_s:.1f} s longer "
+                f"({worst.operation} by {worst.route}, {worst.dtype})."
             )
 
 

@@ -121,6 +121,9 @@ LINE_SECONDS = 5.0
 )
 @click.option("--fresh", is_flag=True, help="Measure again what is stored.")
 @click.option(
+    "--retry", is_flag=True, help="Try again what was wrong, crashed or was given up before."
+)
+@click.option(
     "--save/--no-save",
     default=True,
     show_default=True,
@@ -149,6 +152,7 @@ def choose_command(
     sweep: tuple[str, str] | None,
     png: Path | None,
     fresh: bool,
+    retry: bool,
     save: bool,
     as_json: bool,
     output: Path | None,
@@ -165,6 +169,9 @@ def choose_command(
 
     First calls load and compile. Where the winner pays only after some calls, the sentence says
     after how many; --calls decides for a job of that many in one process.
+
+    A candidate that was wrong, crashed or was given up is not tried again until its code, its
+    library or the machine changes, or with --retry.
 
     \b
     demopool choose                       democratic pooling of 8 VGG-16 images
@@ -224,6 +231,7 @@ def choose_command(
                     max_error=max_error,
                     calls=calls,
                     fresh=fresh,
+                    retry=retry,
                     save=save,
                     progress=progress,
                     warnings=warnings,

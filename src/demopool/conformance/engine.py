@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,16 +67,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CellResult:
-    """Of one cell: the state, the outcome that used most of its tolerance, where, and why.
-
-    ``first_call_s`` is what its first example took: a library that compiles does so there.
-    """
+    """Of one cell: the state, the outcome that used most of its tolerance, where, and why."""
 
     state: State
     worst: Outcome | None
     where: str
     reason: str
-    first_call_s: float | None = None
 
 
 def answer(target: Target, example: Example) -> Outcome:
@@ -136,17 +133,13 @@ def call(
 def check_cell(target: Target, *, quick: bool = False) -> CellResult:
     """Every example and law of one cell, up to the first that fails."""
     worst: Outcome | None = None
-    first_call_s: float | None = None
     for where, attempt in _attempts(target, quick):
-        began = time.perf_counter()
         try:
             outcome = attempt()
         except Violation as violation:
             return CellResult(State.WRONG, None, where, str(violation))
         except (Exception, SystemExit) as problem:
             return CellResult(State.ERROR, None, where, _raised(problem))
-        if first_call_s is None:
-            first_call_s = time.perf_counter() - began
         if outcome is None:
             continue
         if not outcome.excess <= 1:
@@ -154,7 +147,24 @@ def check_cell(target: Target, *, quick: bool = False) -> CellResult:
             return CellResult(State.WRONG, outcome, where, text)
         if worst is None or outcome.excess > worst.excess:
             worst = outcome
-    return CellResult(State.OK, worst, worst.example if worst else "", "", first_call_s)
+    return CellResult(State.OK, worst, worst.example if worst else "", "")
+
+
+def first_calls(target: Target, *, quick: bool = False) -> tuple[float, float]:
+    """Seconds of the first two calls of a cell, on its first example: the first one compiles.
+
+    What is wrong with them is for :func:`check_cell` to say.
+    """
+    emulated = Backend(target.ops.name).is_emulated
+    example = next(examples(target.operation, target.route, quick=quick, emulated=emulated))
+    ask(example, target.operation, target.order, target.dtype)  # the reference's time is not theirs
+    seconds = []
+    for _ in range(2):
+        began = time.perf_counter()
+        with suppress(Exception, SystemExit):
+            answer(target, example)
+        seconds.append(time.perf_counter() - began)
+    return seconds[0], seconds[1]
 
 
 def _attempts(target: Target, quick: bool) -> Iterator[tuple[str, Callable[[], Outcome | None]]]:

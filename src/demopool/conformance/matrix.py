@@ -17,19 +17,28 @@ import numpy as np
 from ..contract import capabilities, registry
 from ..errors import InvalidInput
 from ..machine import system
-from ..measurement.worker import Worker
+from ..measurement.worker import SETUP_SECONDS, Answer, Worker
 from ..pooling.operations import backend as operations_of
 from ..problem.parameters import validated
 from ..problem.routes import find
 from ..problem.vocabulary import Backend, State
-from .engine import LAW_FEATURES, Outcome, Target, answer, check_cell, laws_of, try_law
+from .engine import (
+    LAW_FEATURES,
+    Outcome,
+    Target,
+    answer,
+    check_cell,
+    first_calls,
+    laws_of,
+    try_law,
+)
 from .examples import examples
 from .features import make
 
 CELL_SECONDS = 300.0
-"""Maximum for one cell, the import of its library and compilation included."""
+"""Maximum for one cell, after its first call, which loads and compiles and has SETUP_SECONDS."""
 EMULATED_CELL_SECONDS = 3600.0
-"""The same where GPU code is executed on the CPU."""
+"""For either of them where GPU code is executed on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +46,8 @@ class Cell:
     """One route of one backend in one dtype and order, judged.
 
     ``worst_error`` and ``tolerance`` are those of the example that used most of its tolerance.
-    ``seconds`` is what judging took, ``first_call_s`` what its first call took of that, with
-    what is loaded and compiled for it; None where nothing was run.
+    ``seconds`` is what judging took; ``first_call_s`` what its first call took before, and
+    ``compile_s`` how much longer that was than the second. None where nothing was run.
     """
 
     operation: str
@@ -53,6 +62,7 @@ class Cell:
     reason: str | None
     seconds: float | None = None
     first_call_s: float | None = None
+    compile_s: float | None = None
 
     def as_row(self) -> dict[str, Any]:
         """For JSON, which has no infinity: such an error is null, and the reason tells."""
@@ -88,7 +98,8 @@ def check(
     A backend asked for by name, or required by the environment, must be there; holes in the
     capability table are rows of their own with the reason. ``operations``, ``routes`` and
     ``dtypes`` narrow it. ``threads`` is for every library, by default as many as it would use;
-    ``seconds`` the maximum for one cell. ``finished`` gets every cell as soon as it is judged.
+    ``seconds`` the maximum for the first call of a cell, and for the rest of it. ``finished`` gets
+    every cell as soon as it is judged.
     """
     backends, operations, routes, dtypes = (
         (given,) if isinstance(given, str) else tuple(given)
@@ -175,15 +186,22 @@ class _Processes:
         if row.backend != self._backend:
             self._worker.close()
             self._backend = row.backend
-        usual = EMULATED_CELL_SECONDS if Backend(row.backend).is_emulated else CELL_SECONDS
+        emulated = Backend(row.backend).is_emulated
+        usual = (EMULATED_CELL_SECONDS,) * 2 if emulated else (SETUP_SECONDS, CELL_SECONDS)
+        to_compile, to_judge = (seconds, seconds) if seconds else usual
         cell = (row.backend, row.operation, row.route, row.order, dtype)
         began = time.monotonic()
-        answered = self._worker.ask(
-            judge, *cell, quick=quick, timeout=seconds or usual, words="this cell"
-        )
+
+        def ask(function: Callable[..., Any], timeout: float, words: str) -> Answer:
+            return self._worker.ask(function, *cell, quick=quick, timeout=timeout, words=words)
+
+        answered = ask(compile_cell, to_compile, "its first call")
+        if answered.state is State.OK:
+            first, second = answered.value
+            answered = ask(judge, to_judge, "this cell")
         if answered.state is State.OK:
             judged: Cell = answered.value
-            return judged
+            return replace(judged, first_call_s=first, compile_s=max(first - second, 0.0))
         lost = replace(_absent(row), dtype=dtype, seconds=time.monotonic() - began)
         return replace(lost, state=_lost(answered.state), reason=answered.reason)
 
@@ -191,6 +209,14 @@ class _Processes:
 def _lost(state: State) -> str:
     """A backend that was there when it was probed and cannot be loaded is in error."""
     return str(State.ERROR if state is State.UNAVAILABLE else state)
+
+
+def compile_cell(
+    backend: str, operation: str, route: str, order: int, dtype: str, *, quick: bool
+) -> tuple[float, float]:
+    """In the worker: load the library, and the first two calls of a cell."""
+    target = Target(operations_of(backend), operation, route, order, dtype)
+    return first_calls(target, quick=quick)
 
 
 def judge(backend: str, operation: str, route: str, order: int, dtype: str, *, quick: bool) -> Cell:
@@ -212,7 +238,6 @@ def judge(backend: str, operation: str, route: str, order: int, dtype: str, *, q
         worst_case=verdict.where or None,
         reason=verdict.reason or None,
         seconds=time.perf_counter() - began,
-        first_call_s=verdict.first_call_s,
     )
 
 

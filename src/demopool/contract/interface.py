@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ CONTRACT_VERSION = 1
 Kernel = Callable[..., Any]
 """Of some operation, with its signature: a mapping cannot say which.
 ``implementations.shared.table`` checks each where the mapping is made."""
+
+
+CompilesPer = Literal["shape", "dtype"] | None
 
 
 class ArrayFacts(NamedTuple):
@@ -158,16 +161,22 @@ class Implementation(ABC):
 class Specification:
     """A library with its devices, readable without importing the library.
 
-    probe(device)      must import nothing heavy and create no device context
-    recognise(array)   the device of an array of this library, or None if it is not one
-    load(device)       the implementation; only called when the probe said ``ok``
-    contract           the CONTRACT_VERSION it was written for, as a number: 1
+    probe          of a device: must import nothing heavy and create no device context
+    recognise      the device of an array of this library, or None if it is not one
+    load           of a device and a number of threads: the implementation; only called when the
+                   probe said ``ok``. Calls are to use so many threads. OMP_NUM_THREADS and the like
+                   are set already where it was asked for; a library with a switch of its own is
+                   set here
+    contract       the CONTRACT_VERSION it was written for, as a number: 1
+    compiles_per   what a first call compiles for: ``"shape"``, every new shape of arrays (JAX);
+                   ``"dtype"``, once for all shapes (Numba); None, nothing
     """
 
     library: str
     devices: tuple[str, ...]
     probe: Callable[[str], Probe]
     capabilities: tuple[Capability, ...]
-    load: Callable[[str], Implementation]
+    load: Callable[[str, int], Implementation]
     recognise: Callable[[Any], str | None]
     contract: int
+    compiles_per: CompilesPer = None

@@ -10,6 +10,7 @@ listed; whatever it raises is its state, and what it prints goes to standard err
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from dataclasses import dataclass
@@ -19,9 +20,17 @@ from threading import RLock, local
 from typing import Any
 
 from ..errors import BackendUnavailable, InvalidInput
+from ..machine.system import usual_threads
 from ..problem.routes import ROUTES
 from ..problem.vocabulary import BACKENDS, DTYPES, PACKAGES, Backend, State
-from .interface import CONTRACT_VERSION, Capability, Implementation, Probe, Specification
+from .interface import (
+    CONTRACT_VERSION,
+    Capability,
+    CompilesPer,
+    Implementation,
+    Probe,
+    Specification,
+)
 
 GROUP = "demopool.backends"
 REQUIRED_VARIABLE = "DEMOPOOL_REQUIRE_BACKENDS"
@@ -72,6 +81,12 @@ def probe(backend: str) -> Probe:
         return Probe(State.ERROR, reason=f"its probe raised {_described(problem)}")
 
 
+def compiles_per(backend: str) -> CompilesPer:
+    """What its first calls compile for, as its specification says; None of one that has gone."""
+    listed = _entries().get(backend)
+    return listed.specification.compiles_per if listed and listed.specification else None
+
+
 def available() -> tuple[str, ...]:
     """The backends that can be used here."""
     return tuple(name for name in names() if probe(name).state is State.OK)
@@ -114,7 +129,7 @@ def implementation(backend: str) -> Implementation:
     under_way.add(backend)
     try:
         with _printing_to_stderr:
-            made = listed.specification.load(Backend(backend).device)
+            made = listed.specification.load(Backend(backend).device, usual_threads())
         lacking = _lacking(made, listed.capabilities)
     except KeyboardInterrupt:
         raise
@@ -201,6 +216,20 @@ def _entries() -> dict[str, Entry]:
     return entries
 
 
+def _check_calls(loaded: Specification) -> None:
+    """A mistake in what will be called is told when backends are listed."""
+    if loaded.compiles_per not in (None, "shape", "dtype"):
+        raise TypeError(
+            f"compiles_per must be 'shape', 'dtype' or None; got {loaded.compiles_per!r}"
+        )
+    try:
+        inspect.signature(loaded.load).bind("cpu", 1)
+    except TypeError:
+        raise TypeError("load must take two arguments, load(device, threads)") from None
+    except ValueError:
+        return  # a callable without a signature
+
+
 def _plugin(point: EntryPoint) -> dict[str, Entry]:
     """A plug-in's backends. One that cannot be read is listed with the reason, never a crash."""
     try:
@@ -214,6 +243,7 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
             )
         if loaded.library != point.name:
             raise TypeError(f"the entry point is named {point.name}, its library {loaded.library}")
+        _check_calls(loaded)
         known = {(route.operation, route.name) for route in ROUTES}
         for row in loaded.capabilities:
             if (row.operation, row.route) not in known:

@@ -41,6 +41,7 @@ THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "
 FULL_PRECISION = {"NVIDIA_TF32_OVERRIDE": "0"}
 """Makes float32 on a GPU mean float32 in every library, whatever the library's own setting."""
 START_SECONDS = 60.0  # maximum for the interpreter to start; not part of a request's timeout
+SETUP_SECONDS = 60.0  # maximum for a library to load and compile, apart from its other calls
 REAP_SECONDS = 5.0  # a killed process ends at once, unless a driver holds it
 STACK_SECONDS = 1.0  # maximum for a hanging worker to write its stack
 

@@ -122,14 +122,14 @@ def _is_asked_for(question: AutoQuestion, route: str) -> bool:
 def _option(
     question: AutoQuestion, candidate: Candidate, profile: Profile, known: Decided | None
 ) -> Option:
-    reason = _reason_against(question, candidate)
-    if reason:
-        return Option(*candidate, state=State.UNSUPPORTED, reason=reason)
-    case, subject = question.case, question.subject
     own = (
         m for m in (known.candidates if known else ()) if (m.backend, m.route) == tuple(candidate)
     )
     measured = next(own, None)
+    reason = _reason_against(question, candidate, measured is not None)
+    if reason:
+        return Option(*candidate, state=State.UNSUPPORTED, reason=reason)
+    case, subject = question.case, question.subject
     failure = profile.failure(case, candidate)
     return Option(
         *candidate,
@@ -143,8 +143,12 @@ def _option(
     )
 
 
-def _reason_against(question: AutoQuestion, candidate: Candidate) -> str:
-    """Why ``auto`` cannot take a candidate in this process; empty if it can."""
+def _reason_against(question: AutoQuestion, candidate: Candidate, was_measured: bool) -> str:
+    """Why ``auto`` cannot take a candidate in this process; empty if it can.
+
+    Features of the host are not taken to a library that would compile for their shape, unless
+    ``choose`` has timed it there: nobody knows how many calls of the shape will come.
+    """
     for operation, name in question.subject.steps(candidate.route).items():
         route = find(operation, name)
         if not isinstance(route, str) and route.by_name_only and "auto" in question.route:
@@ -154,5 +158,7 @@ def _reason_against(question: AutoQuestion, candidate: Candidate) -> str:
         return refusal.reason
     if candidate.backend == question.fixed_backend:
         return ""
+    if registry.compiles_per(candidate.backend) == "shape" and not was_measured:
+        return "it compiles for every new shape, and was not timed with this one"
     probe = registry.probe(candidate.backend)
     return probe.reason if probe.state is not State.OK else forks.reason_against(candidate.backend)

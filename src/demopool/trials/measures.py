@@ -130,7 +130,7 @@ MEASURES = {
         Measure("lowest_s", "time"),
         Measure("mean_s", "time"),
         Measure("at_least_s", "time"),
-        Measure("loading_s", "time"),
+        Measure("compile_s", "time"),
         Measure("limit_s", "time"),
         Measure("needs_s", "time"),
         Measure("budget_s", "time"),

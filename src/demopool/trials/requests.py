@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import pooling, reference
+from ..contract import registry
 from ..machine import fingerprint
 from ..measurement.clock import Clock, Reading
 from ..measurement.code_identity import code_key
@@ -120,16 +121,20 @@ def run_preparation(
 def run_loading(
     subject: Subject, candidate: Candidate, case: Case, *, threads: int = 1
 ) -> Ineligible | float:
-    """Load and compile what the candidate needs: seconds of a first call, on little data.
+    """Load and compile what the candidate needs: how much longer a first call takes than a second.
 
-    Here and not in the process that asks: finding out what is supported may load the library.
+    On little data, unless the library compiles for every shape: then on the case itself. Here and
+    not in the process that asks: finding out what is supported may load the library.
     """
     refusal = ineligible(subject, candidate, case, package=pooling)
     if refusal:
         return refusal
-    job = jobs.prepare(pooling, subject, candidate, little(subject, candidate, case, threads))
+    per_shape = registry.compiles_per(candidate.backend) == "shape"
+    compiled = case if per_shape else little(subject, candidate, case, threads)
+    job = jobs.prepare(pooling, subject, candidate, compiled)
     call = job.run_from_host if case.data == "host" else job.run
-    return Clock(job.device).read(call).wall
+    first, second = Clock(job.device).block(call, 2)
+    return max(first.wall - second.wall, 0.0)
 
 
 def little(subject: Subject, candidate: Candidate, case: Case, threads: int) -> Case:
