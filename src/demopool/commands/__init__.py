@@ -17,6 +17,7 @@ from .choose import choose_command
 from .explain import explain_command
 from .history import history
 from .output import printable
+from .paper import paper_command
 from .pool import pool_command
 from .profile import profile_command
 from .ptx import ptx_command
@@ -43,6 +44,7 @@ def cli(context: click.Context) -> None:
     demopool check numpy:cpu --operation weights --worst
     demopool history          asv's measurements over commits, and regressions
     demopool report           all measurements on one page
+    demopool paper            the paper's figures and statements, on your features
     demopool ptx kernels.cu   run, check and count a CUDA kernel without a GPU
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
@@ -58,6 +60,7 @@ cli.add_command(check)
 cli.add_command(choose_command)
 cli.add_command(explain_command)
 cli.add_command(history)
+cli.add_command(paper_command)
 cli.add_command(pool_command)
 cli.add_command(profile_command)
 cli.add_command(ptx_command)
