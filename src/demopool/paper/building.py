@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..common import files
 from ..errors import InvalidInput
-from . import figures, page, statements
+from . import accuracy_statements, figures, page, statements
+from .accuracy import Accuracies
 from .analysis import Progress, analyse
 from .images import Array, drawn
 from .statements import Statement
@@ -29,9 +30,19 @@ class Built:
 
 
 def build(
-    folder: Path, images: Sequence[Array], source: str, *, most: int, seed: int, progress: Progress
+    folder: Path,
+    images: Sequence[Array],
+    source: str,
+    *,
+    most: int,
+    seed: int,
+    progress: Progress,
+    accuracies: Callable[[], Accuracies] | None = None,
 ) -> Built:
-    """Write the page of these images into a folder, made if there is none."""
+    """Write the page of these images into a folder, made if there is none.
+
+    ``accuracies`` measures them, if there are labels.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -39,8 +50,17 @@ def build(
     found = analyse(drawn(images, source, most=most, seed=seed), progress)
     said = statements.all_of(found)
     shown = list(figures.all_of(found))
+    extra: list[str] = []
+    if accuracies is None:
+        said += accuracy_statements.without_labels()
+    else:
+        measured = accuracies()
+        said += accuracy_statements.all_of(measured, found.d)
+        judged = figures.of_accuracy(measured)
+        extra = list(page.accuracy(judged.table, measured.sentence))
+        shown.insert(0, judged)
     # First the page: a PNG and an SVG file get their legend drawn in, which the page has as text.
-    text = page.render(found, said, shown)
+    text = page.render(found, said, shown, extra)
     written = [folder / NAME]
     for one in shown:
         for ending, content in (

@@ -10,7 +10,8 @@ import numpy as np
 from ..report import pictures
 from ..report.panels import Figure, logarithmic, panel
 from ..report.pictures import INK, SOFT, Look
-from . import bounds, sinkhorn, sketches, spectra
+from . import accuracy, bounds, sinkhorn, sketches, spectra
+from .accuracy import PLAIN, ROOTED, Accuracies
 from .analysis import Findings
 from .images import Array
 from .tables import Table, table
@@ -248,6 +249,31 @@ def _sketches(found: Findings) -> Shown:
         legend,
         ("error of", "k"),
         rows,
+    )
+
+
+def of_accuracy(found: Accuracies) -> Shown:
+    """A point for every row of the table, with its standard error."""
+    looks = {
+        ROOTED: (Look("#3b6fb5", "o", ""), "signed square root, then length 1 (as in the paper)"),
+        PLAIN: (Look("#c0452f", "D", ""), "length 1 only"),
+    }
+    names = list(dict.fromkeys(row.setting.name for row in found.rows))
+    with pictures.drawing():
+        figure, axes = panel(0.6 + 0.2 * len(names))
+        for shift, (normalize, (look, _)) in zip((-0.14, 0.14), looks.items(), strict=True):
+            rows = [row for row in found.rows if row.normalize == normalize]
+            y = [names.index(row.setting.name) + shift for row in rows]
+            x = [100 * row.accuracy for row in rows]
+            error = [100 * row.standard_error for row in rows]
+            axes.errorbar(x, y, xerr=error, ms=4, elinewidth=1, **look.line)
+        axes.set_yticks(range(len(names)), names, fontsize=7)
+        axes.invert_yaxis()
+        axes.set(xlabel="accuracy on the test part, %")
+    says = f"One standard error. {found.sentence}"
+    return Shown(
+        Figure("accuracy", "Accuracy of a linear SVM", says, figure, tuple(looks.values())),
+        accuracy.as_table(found),
     )
 
 

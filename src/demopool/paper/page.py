@@ -8,6 +8,7 @@ from html import escape
 from importlib.metadata import PackageNotFoundError, version
 
 from ..report.html import TableCell, bullets, document, paragraph, picture, table
+from .accuracy import PROTOCOL
 from .analysis import Findings
 from .figures import Shown
 from .statements import FAILS, HOLDS, LEVEL, OPEN, Statement
@@ -63,9 +64,16 @@ def render(
         *(picture(one.figure) for one in shown),
         "</div>",
         '<h2 id="tables">Tables</h2>',
-        *(as_details(one.table) for one in shown),
+        *(as_details(one.table) for one in shown if one.table.name != "accuracy"),
     ]
     return document("demopool paper", parts)
+
+
+def accuracy(measured: Table, sentence: str) -> Iterable[str]:
+    yield '<h2 id="accuracy">Accuracy</h2>'
+    yield paragraph(PROTOCOL)
+    yield paragraph(f"{sentence} {measured.title}.")
+    yield as_table(measured)
 
 
 def made() -> str:
