@@ -38,6 +38,7 @@ NOT_EXECUTED = {
     "demopool pool maps/ -o descriptors.npy --layout nchw --descriptor sketched-democratic": (
         "it needs files, which docs/howto/pool-files.md makes"
     ),
+    "demopool paper maps/ --layout nchw": "it needs files, which docs/howto/paper.md makes",
     "make test": MINUTES,
     "make bench": MINUTES,
     "make bench PROFILE=regular": MINUTES,

@@ -38,6 +38,7 @@ ORDER = (
     "datasets",
     "results",
     "report",
+    "paper",
     "commands",
 )
 """The packages in the order of the data flow. Each imports only itself and earlier ones."""

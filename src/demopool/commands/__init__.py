@@ -21,6 +21,7 @@ _COMMANDS = {
     "choose": "choose_command",
     "explain": "explain_command",
     "history": "history",
+    "paper": "paper_command",
     "pool": "pool_command",
     "profile": "profile_command",
     "ptx": "ptx_command",
@@ -63,6 +64,7 @@ def cli(context: click.Context) -> None:
     demopool check numpy:cpu --operation weights --worst
     demopool history          asv's measurements over commits, and regressions
     demopool report           all measurements on one page
+    demopool paper            the paper's figures and statements, on your features
     demopool ptx kernels.cu   run, check and count a CUDA kernel without a GPU
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the

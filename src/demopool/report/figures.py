@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from math import log
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -26,10 +25,8 @@ from ..results.history import repository
 from ..trials.measures import MEASURES
 from . import crossover_map, history_plot, pictures
 from .data import Fact, Gathered, Origin, ReportedRace, plain
-from .pictures import GRID, INK, SOFT
-
-WIDTH, HEIGHT = 3.7, 2.9
-"""Inches: letters of 8 points can be read where a page is 390 pixels wide."""
+from .panels import WIDTH, Figure, logarithmic, panel
+from .pictures import INK
 
 CLIPPED = 6.0
 """The axis ends at this multiple of the best; longer bars are cut there and marked."""
@@ -47,38 +44,6 @@ _LABELS = {"call_s": "ms a call", "peak_host_bytes": "MB beyond the input"}
 _WORDS = {"call_s": "time", "peak_host_bytes": "memory"}
 
 
-class Figure(NamedTuple):
-    """``legend`` has a look and words for every candidate; ``made`` is of Matplotlib."""
-
-    name: str
-    title: str
-    says: str
-    made: Any
-    legend: tuple[tuple[pictures.Look, str], ...] = ()
-
-    def svg(self) -> str:
-        with pictures.drawing():
-            return pictures.svg(self.made, self.title)
-
-    def png(self) -> bytes:
-        """With the title and the legend that the page has as text."""
-        from matplotlib.lines import Line2D
-
-        with pictures.drawing():
-            if not self.made.get_suptitle():
-                self.made.suptitle(self.title, fontsize=9)
-            if self.legend and not self.made.legends:
-                width, height = self.made.get_size_inches()
-                self.made.set_size_inches(width, height + 0.17 * len(self.legend))
-                handles = [
-                    Line2D([], [], lw=1.4, ms=5, label=words, **own.line)
-                    for own, words in self.legend
-                ]
-                place = {"loc": "outside lower left", "frameon": False, "fontsize": 7}
-                self.made.legend(handles=handles, **place)
-            return pictures.png(self.made)
-
-
 def of_job(job: ReportedRace) -> Iterator[Figure]:
     """A bar for every candidate of a race, with its interval."""
     timed = [row for row in job.choice.rows if row.median_s is not None]
@@ -87,7 +52,7 @@ def of_job(job: ReportedRace) -> Iterator[Figure]:
         return
     with pictures.drawing():
         scale, unit = _unit(min(row.median_s or 1.0 for row in rows))
-        figure, axes = _panel(0.75 + 0.24 * len(rows))
+        figure, axes = panel(0.75 + 0.24 * len(rows))
         values = [(row.median_s or 0.0) * scale for row in rows]
         longest = max(_or(row.high_s, row.median_s or 0.0) * scale for row in rows)
         end = min(longest, CLIPPED * min(values))
@@ -147,7 +112,7 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
             continue
         scale = _scale(measure)
         with pictures.drawing():
-            figure, axes = _panel()
+            figure, axes = panel()
             legend = []
             for candidate in sorted({f.candidate for f in widest}):
                 look = pictures.look(candidate)
@@ -167,7 +132,7 @@ def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) ->
                 fitted = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
                 legend.append((look, f"{candidate}{fitted}"))
             axes.set(xlabel=over, ylabel=_LABELS[measure])
-            _logarithmic(axes)
+            logarithmic(axes)
         case = widest[0].case
         others = {"n": "n", "d": "d", "batch": "images"}
         fixed = [f"{word} = {getattr(case, o)}" for o, word in others.items() if o != over]
@@ -241,7 +206,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
     scale, unit = _scale(measure), _LABELS.get(measure) or MEASURES[measure].unit
     for origin, (case, complete) in chosen.items():
         with pictures.drawing():
-            figure, axes = _panel()
+            figure, axes = panel()
             legend = []
             for name, both in sorted(complete.items()):
                 time, other = both["call_s"], both[measure]
@@ -263,7 +228,7 @@ def _against_time(facts: Sequence[Fact], descriptor: str, measure: str) -> Itera
                 axes.errorbar(*place, xerr=whiskers, **line, **style)
                 legend.append((look._replace(stroke=""), name))
             axes.set(xlabel=_LABELS["call_s"], ylabel=unit)
-            _logarithmic(axes)
+            logarithmic(axes)
         what = "memory" if measure != "error" else "error"
         better = "leaner" if measure != "error" else "more accurate"
         yield Figure(
@@ -363,33 +328,3 @@ def _unit(seconds: float) -> tuple[float, str]:
 def _scale(measure: str) -> float:
     """What a value is multiplied by on an axis."""
     return AXES.get(MEASURES[measure].quantity, (1.0, ""))[0]
-
-
-def _panel(height: float = HEIGHT) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure as Drawing
-
-    figure = Drawing(figsize=(WIDTH, height), layout="constrained", dpi=160)
-    axes = figure.add_subplot()
-    axes.grid(True, which="major", color=GRID, lw=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(SOFT)
-    axes.tick_params(labelsize=8)
-    axes.xaxis.label.set_fontsize(8)
-    axes.yaxis.label.set_fontsize(8)
-    return figure, axes
-
-
-def _logarithmic(axes: Any) -> None:
-    """Plain numbers at the ticks; between powers of ten only where there are few of those."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
-        set_scale("log")
-        low, high = axis.get_view_interval()
-        decades = log(high / low, 10)
-        subs = (1.0,) if decades > 2 else (1.0, 2.0, 5.0)
-        locator = LogLocator(subs=subs, numticks=8) if decades > 0.8 else MaxNLocator(nbins=4)
-        axis.set_major_locator(locator)
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

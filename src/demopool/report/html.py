@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files as resources
 from typing import NamedTuple
 
-from .figures import Figure
+from .panels import Figure
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """A whole page: its style and its script are inside, and nothing comes from elsewhere."""
+    inside = resources("demopool.report")
+    style = inside.joinpath("style.css").read_text(encoding="utf-8")
+    script = inside.joinpath("script.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        # Whatever is not inside the page, a browser refuses and complains about.
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<link rel="icon" href="data:,">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{style}</style></head><body>",
+        *body,
+        f"<script>{script}</script>",
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
 
 
 class TableCell(NamedTuple):

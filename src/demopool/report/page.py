@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
-from importlib.resources import files as resources
 from typing import Any
 
 from ..choosing.answer_types import Choice, Ranked
@@ -21,8 +18,8 @@ from ..profiles.store import Decided, Profile
 from ..trials.measures import ONCE
 from .claims import Judged
 from .data import Gathered, ReportedRace
-from .figures import Figure
-from .html import TableCell, bullets, paragraph, picture, table
+from .html import TableCell, bullets, document, paragraph, picture, table
+from .panels import Figure
 from .reasons import Limit
 
 OPEN_JOBS = 24
@@ -56,20 +53,7 @@ def render(
     """``key`` is this machine's; ``jobs`` are with the reason and the bars."""
     facts = fingerprint.fingerprint()
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    inside = resources("demopool.report")
-    style = inside.joinpath("style.css").read_text(encoding="utf-8")
-    script = inside.joinpath("script.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        # Whatever is not inside the page, a browser refuses and complains about.
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        f"img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">",
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<link rel="icon" href="data:,">',
-        "<title>demopool report</title>",
-        f"<style>{style}</style></head><body>",
         "<h1>Which second-order pooling should run here?</h1>",
         paragraph(f"{_machine(facts)}; demopool {version('demopool')}, {made}", "soft"),
         '<h2 id="use">Recommendation</h2>',
@@ -86,10 +70,8 @@ def render(
         *_fingerprint(facts, key),
         "<h2>How it was measured</h2>",
         paragraph(HOW),
-        f"<script>{script}</script>",
-        "</body></html>",
     ]
-    return "\n".join(parts) + "\n"
+    return document("demopool report", parts)
 
 
 def sizes(case: Case) -> str:

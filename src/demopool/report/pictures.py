@@ -39,7 +39,7 @@ _HUES = {
 }
 _LIGHTNESS, _CHROMA = (0.60, 0.73, 0.48), 0.125
 _SHIFTS = (0.0, 18.0, -18.0)
-_MARKS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "X": "✖", "*": "★", "h": "⬢"}
+MARKS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "X": "✖", "*": "★", "h": "⬢"}
 _STROKES = ("-", "--", ":")
 _OTHERS = 24
 """Hues for names that are no candidate of ours."""
@@ -59,7 +59,7 @@ class Look(NamedTuple):
     @property
     def mark(self) -> str:
         """The marker as a letter, for a legend in text."""
-        return _MARKS[self.marker]
+        return MARKS[self.marker]
 
     @property
     def line(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def look(name: str) -> Look:
     """Of a candidate; of any other name too, but not one for each."""
     candidate = Candidate.found_in(name)
     place = _places().get(candidate.route) if candidate else None
-    markers = list(_MARKS)
+    markers = list(MARKS)
     if candidate is None or place is None or candidate.backend not in _HUES:
         number = crc32(name.encode(errors="replace"))
         hue, place = 360.0 * (number % _OTHERS) / _OTHERS, number // _OTHERS % len(markers)
@@ -159,6 +159,15 @@ def svg(figure: Any, title: str) -> str:
     text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text, count=1)
     # Without a document type of its own there is no xlink prefix to declare; HTML knows it.
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+
+
+def svg_document(figure: Any) -> str:
+    """As the content of an SVG file."""
+    _without_formulas(figure)
+    buffer = io.StringIO()
+    with drawing():
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def _without_formulas(figure: Any) -> None:
