@@ -77,6 +77,9 @@ class Launcher(ABC):
     def asarray(self, array: Any) -> Array:
         """A NumPy array, on this device."""
 
+    def after(self, other: Launcher) -> None:  # noqa: B027 - all work is on one stream
+        """What comes from now on waits for what ``other`` has under way."""
+
     def holds(self, array: Array) -> bool:
         """Whether an array is on this device and not on another one of its kind."""
         return True

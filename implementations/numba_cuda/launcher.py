@@ -40,5 +40,16 @@ class Launcher(ABC):
         """While it is worked with."""
         return nullcontext()
 
+    def after(self, other: Launcher) -> None:  # noqa: B027 - the emulator has one queue
+        """What comes from now on waits for what ``other`` has under way."""
+
+    def holds(self, array: Array) -> bool:
+        """Whether an array is on this device and not on another one of its kind."""
+        return True
+
+    @abstractmethod
+    def asarray(self, array: Any) -> Array:
+        """A NumPy array, on this device."""
+
     def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
         return array.reshape(shape)

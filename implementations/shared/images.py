@@ -47,7 +47,9 @@ def _working(work: Work, place: Place) -> Kernel:
 def _ready(on: Any, other: Any, place: Place) -> Any:
     """Weights as ``(images, n)``, prepared hashes on the features' device; None stays None."""
     if hasattr(other, "dtype"):
-        return as_images(place(other)[1], 1, on.reshape)
+        there, found = place(other)
+        on.after(there)
+        return as_images(found, 1, on.reshape)
     return other.to(on) if hasattr(other, "to") else other
 
 

@@ -21,6 +21,10 @@ class PreparedHashes(NamedTuple):
     s2: Array
     hashes: Hashes
 
+    def to(self, on: Any) -> PreparedHashes:
+        """Where the features are; themselves, if they are there."""
+        return self if on.holds(self.h1) else prepare(self.hashes, on.asarray, self.h1.dtype)
+
 
 def prepare(
     hashes: Hashes, asarray: Callable[[Array], Array] = np.asarray, bins: Any = np.int64
