@@ -59,6 +59,12 @@ class Borrowed(Virtualenv):
     def _own(self) -> Path:
         return Path(sysconfig.get_path("purelib", "venv", {"base": str(self._path)}))
 
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
+        # The last measurement of the commit before this one needs counters after it.
+        if notes.FOLDER_VARIABLE in os.environ:
+            notes.end(Path(os.environ[notes.FOLDER_VARIABLE]))
+        super().install_project(conf, repo, commit_hash)
+
     def _install_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:
         (wheel,) = Path(self._global_env_vars["ASV_BUILD_CACHE_DIR"]).glob("*.whl")
         with zipfile.ZipFile(wheel) as packed:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from demopool.choosing import racing, rule
+from demopool.commands import main
 from demopool.common import places
 from demopool.contract import registry
 from demopool.profiles import file_format
@@ -137,3 +140,35 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(racing, "PAUSE", 0.0)
     monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """``demopool`` in this process: exit code, output, errors."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["demopool", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        code = done.value.code
+        assert isinstance(code, int)
+        return code, *capsys.readouterr()
+
+    return called
+
+
+@pytest.fixture
+def run(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """``demopool history`` in a project (made_history.py), its output on one line."""
+
+    def called(project: Any, *arguments: object) -> tuple[int, str, str]:
+        monkeypatch.chdir(project.folder)
+        code, out, errors = command("history", *arguments)
+        return code, " ".join(out.split()), errors
+
+    return called

@@ -94,7 +94,7 @@ def bench(
         seconds = sum(estimate.seconds(part.cells) for part, _ in todo)
         errors.print(f"{len(todo)} parts, {estimate.sentence(seconds)} by the cost model.")
     with alone(plan.folder) as lock:
-        run(todo, errors, lock)
+        run(todo, lock)
     frame = plans[-1].results()
     screen = table_console()
     show(frame, screen)
