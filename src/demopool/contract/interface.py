@@ -109,7 +109,12 @@ class Implementation(ABC):
 
     @abstractmethod
     def row_magnitudes(self, X: Any) -> NDArray[Any]:
-        """max |x_ij| over j as NumPy: the one place that reads values, for ``check=True``."""
+        """max |x_ij| over j as NumPy: reads values, for ``check=True``."""
+
+    def looks_ordinary(self, X: Any, low: float, high: float) -> bool:
+        """A quick look before ``row_magnitudes``, which is not asked if this is True: every row's
+        largest magnitude is between ``low`` and ``high``. False says nothing."""
+        return False
 
     def scaled(self, X: Any, factors: NDArray[Any]) -> Any:
         """Every image times its factor, a power of two; ``factors`` is ``(..., 1, 1)``."""
