@@ -8,6 +8,7 @@ hand.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,8 @@ def _by(allowed: Callable[[Array, Array, str], Array], *, is_sketched: bool = Fa
     """What the operation itself gives, and its tolerance."""
 
     def wanted(run: Run, X: Array, dtype: str) -> tuple[Array, Array]:
-        found = run(X, **({"hashes": hashes(X.shape[-1], K, SEED)} if is_sketched else {}))
+        made: dict[str, Any] = {"hashes": hashes(X.shape[-1], K, SEED)} if is_sketched else {}
+        found = run(X, **made)
         return found, allowed(X, found, dtype)
 
     return _ready(wanted)
