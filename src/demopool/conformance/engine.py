@@ -18,16 +18,22 @@ from typing import Any
 import numpy as np
 
 from ..common.arrays import overwritten
+from ..errors import Unsupported
+from ..pooling.description import describe
 from ..pooling.operations import Operations
 from ..problem.operations import OPERATIONS
+from ..problem.routes import DESCRIPTOR_OF, FULL_RANK_ROOT, find
 from ..problem.vocabulary import Backend, Dtype, State
 from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, ON_TRIANGLES, ORDER_LAWS, Distance
+from .laws import LAWS, ON_TRIANGLES, Distance
+from .laws_of_describe import LAWS_OF_DESCRIBE, READY, TWO_STREAMS, UPPER
 
 # Each law is tried on these; the tests try many more.
 LAW_FEATURES = ("rectified", "n>d")
+
+_LAWS = {name: laws | LAWS_OF_DESCRIBE.get(name, {}) for name, laws in LAWS.items()}
 
 
 class Violation(Exception):
@@ -239,17 +245,32 @@ def laws_of(target: Target) -> tuple[str, ...]:
     """The laws of an operation that hold for this order and this backend."""
     no_law: tuple[str, ...] = ()
     if target.order == 1:
-        no_law += ("symmetric", "positive semi-definite", ON_TRIANGLES)
+        no_law += ("symmetric", "positive semi-definite", ON_TRIANGLES, UPPER, TWO_STREAMS)
+    known = find(target.operation, target.route)
+    if not isinstance(known, str) and known.domain is FULL_RANK_ROOT:
+        no_law += (READY,)  # centred features have a smaller rank
     if target.ops is not None and not target.ops.implementation.pools_triangles:
         no_law += (ON_TRIANGLES,)
-    return tuple(name for name in LAWS[target.operation] if name not in no_law)
+    return tuple(name for name in _LAWS[target.operation] if name not in no_law)
 
 
 def try_law(target: Target, name: str, X: Array) -> Distance:
     """One law of the target's operation on one image."""
+    return _LAWS[target.operation][name](_Run(target), X, target.dtype)
 
-    def run(X: Array, a: Array | None = None, **options: Any) -> Array:
-        operation = OPERATIONS[target.operation]
+
+@dataclass(frozen=True)
+class _Run:
+    """What laws call: the target's route, by itself or by ``describe``."""
+
+    target: Target
+
+    @property
+    def order(self) -> int:
+        return self.target.order
+
+    def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array:
+        target, operation = self.target, OPERATIONS[self.target.operation]
         if options.get("symmetric") and target.ops.implementation.pools_triangles:
             X = np.where(np.tri(len(X), dtype=bool), X, X.dtype.type(np.nan))
         arrays: dict[str, Array | None] = {operation.arrays[0]: X}
@@ -259,10 +280,24 @@ def try_law(target: Target, name: str, X: Array) -> Distance:
             options["order"] = target.order
         return call(target, arrays, options)
 
-    law = LAWS[target.operation][name]
-    if law in ORDER_LAWS:
-        return law(run, X, target.dtype, order=target.order)  # type: ignore[call-arg]
-    return law(run, X, target.dtype)
+    def describe(self, *streams: Array, **options: Any) -> Array:
+        """Of arrays of the backend; of NumPy's where those of the backend have no arithmetic."""
+        ops = self.target.ops
+        descriptor = DESCRIPTOR_OF.get(self.target.operation, "sum")
+        options = {
+            "route": self.target.route if len(streams) == 1 else "auto",
+            "order": self.target.order,
+            "normalize": "none",
+            "zero_rows": "ignore",
+            **options,
+        }
+        given = [_move(ops, array, self.target.dtype, "X") for array in streams]
+        for X in (given, streams):
+            with suppress(Unsupported):
+                both = X[0] if len(X) == 1 else tuple(X)
+                found = describe(both, descriptor, backend=ops.name, **options)
+                return np.array(found if X is streams else ops.to_numpy(found))
+        raise Violation("describe", f"{ops.name} takes neither its own arrays nor NumPy's")
 
 
 def _run(target: Target, arrays: dict[str, Any], options: dict[str, Any]) -> Any:
