@@ -14,8 +14,8 @@ from rich.table import Table
 from .. import conformance
 from ..choosing.printing import LONG_COMPILATION
 from ..conformance import Cell, failed
+from ..conformance.cells import CELL_SECONDS, EMULATED_CELL_SECONDS
 from ..conformance.features import seed
-from ..conformance.matrix import CELL_SECONDS, EMULATED_CELL_SECONDS
 from ..contract import registry
 from ..contract.listing import backends as listed
 from ..machine.gpu import gpus
