@@ -57,7 +57,8 @@ SCHEMA = 1
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Maximum for the first call of a cell, which loads and compiles, and for the rest of it.  "
+    help="Maximum for the first call of a cell, which compiles, and for the rest of it; to load a "
+    f"library has {SETUP_SECONDS:g} s of its own.  "
     f"[default: {SETUP_SECONDS:g} and {CELL_SECONDS:g}, for GPU code on the CPU "
     f"{EMULATED_CELL_SECONDS:g}]",
 )

@@ -19,7 +19,8 @@ from ..problem.vocabulary import Backend, State
 from .engine import Target, check_cell, first_calls
 
 CELL_SECONDS = 300.0
-"""Maximum for one cell, after its first call, which loads and compiles and has SETUP_SECONDS."""
+"""Maximum for one cell, after its first call, which compiles and has SETUP_SECONDS, as has the
+loading of a library before."""
 EMULATED_CELL_SECONDS = 3600.0
 """For either of them where GPU code is executed on the CPU."""
 
@@ -62,6 +63,7 @@ class CellProcess:
     def __init__(self, threads: int) -> None:
         self._worker = Worker(threads)
         self._backend = ""
+        self._not_loaded: Answer | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +77,7 @@ class CellProcess:
         """What the worker says of a cell, or what became of the worker."""
         if row.backend != self._backend:
             self._worker.close()
-            self._backend = row.backend
+            self._backend, self._not_loaded = row.backend, None
         emulated = Backend(row.backend).is_emulated
         usual = (EMULATED_CELL_SECONDS,) * 2 if emulated else (SETUP_SECONDS, CELL_SECONDS)
         to_compile, to_judge = (seconds, seconds) if seconds else usual
@@ -85,7 +87,9 @@ class CellProcess:
         def ask(function: Callable[..., Any], timeout: float, words: str) -> Answer:
             return self._worker.ask(function, *cell, quick=quick, timeout=timeout, words=words)
 
-        answered = ask(compile_cell, to_compile, "its first call")
+        answered = self._loaded(row.backend, EMULATED_CELL_SECONDS if emulated else SETUP_SECONDS)
+        if answered.state is State.OK:
+            answered = ask(compile_cell, to_compile, "its first call")
         if answered.state is State.OK:
             first, second = answered.value
             answered = ask(judge, to_judge, "this cell")
@@ -94,6 +98,19 @@ class CellProcess:
             return replace(judged, first_call_s=first, compile_s=max(first - second, 0.0))
         lost = replace(absent(row), dtype=dtype, seconds=time.monotonic() - began)
         return replace(lost, state=_lost(answered.state), reason=answered.reason)
+
+    def _loaded(self, backend: str, seconds: float) -> Answer:
+        """A library that cannot be loaded fails all cells, and is waited for once."""
+        if self._not_loaded is None and not self._worker.alive:
+            words = "loading its library"
+            found = self._worker.ask(load, backend, timeout=seconds, words=words)
+            self._not_loaded = None if found.state is State.OK else found
+        return self._not_loaded or Answer(State.OK)
+
+
+def load(backend: str) -> None:
+    """In the worker: its library, apart from calls."""
+    operations_of(backend)
 
 
 def _lost(state: State) -> str:
@@ -104,7 +121,7 @@ def _lost(state: State) -> str:
 def compile_cell(
     backend: str, operation: str, route: str, order: int, dtype: str, *, quick: bool
 ) -> tuple[float, float]:
-    """In the worker: load the library, and the first two calls of a cell."""
+    """In the worker: the first two calls of a cell."""
     target = Target(operations_of(backend), operation, route, order, dtype)
     return first_calls(target, quick=quick)
 
