@@ -48,7 +48,8 @@ class Borrowed(Virtualenv):
         (own / "00-borrowed.pth").write_text("".join(f"{folder}\n" for folder in lent))
         for folder in lent:
             for start in Path(folder).glob("*.pth"):
-                if "editable" not in start.name:  # demopool is installed here, not borrowed
+                # demopool itself is installed here, not borrowed; plug-ins are.
+                if not start.name.startswith("__editable__.demopool-"):
                     (own / start.name).write_bytes(start.read_bytes())
         # asv considers an environment without pip broken and recreates it for every run.
         pip = home / "bin" / "pip"

@@ -14,9 +14,12 @@ import hypothesis
 import pytest
 
 from demopool.choosing import racing, rule
+from demopool.choosing.conforming import Conformance
 from demopool.commands import main
 from demopool.common import places
 from demopool.contract import registry
+from demopool.problem.candidates import Candidate
+from demopool.problem.vocabulary import BACKENDS
 from demopool.profiles import file_format
 
 # No time limits (machines are noisy), and the same examples on every run.
@@ -103,6 +106,19 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Use a separate cache: no test reads or changes this user's measurements."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ours_conform() -> Iterator[None]:
+    """Races of tests do not judge our backends again, as test_conformance.py does."""
+    judged = Conformance.refusal
+
+    def refusal(self: Conformance, candidate: Candidate, *rest: Any) -> Any:
+        return None if candidate.backend in BACKENDS else judged(self, candidate, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Conformance, "refusal", refusal)
         yield
 
 

@@ -86,7 +86,7 @@ def answer(target: Target, example: Example) -> Outcome:
     question = ask(example, target.operation, target.order, target.dtype)
     try:
         result = call(target, question.arrays, question.options, question.expected.shape)
-    except Exception:
+    except BaseException:
         # It may have written into the question, which is kept for the next route.
         ask.cache_clear()
         raise
@@ -144,7 +144,9 @@ def check_cell(target: Target, *, quick: bool = False) -> CellResult:
             outcome = attempt()
         except Violation as violation:
             return CellResult(State.WRONG, None, where, str(violation))
-        except (Exception, SystemExit) as problem:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # a kernel's sys.exit too
             return CellResult(State.ERROR, None, where, _raised(problem))
         if outcome is None:
             continue
@@ -167,7 +169,7 @@ def first_calls(target: Target, *, quick: bool = False) -> tuple[float, float]:
     seconds = []
     for _ in range(2):
         began = time.perf_counter()
-        with suppress(Exception, SystemExit):
+        with suppress(BaseException):  # in a process of its own, which Ctrl-C does not reach
             answer(target, example)
         seconds.append(time.perf_counter() - began)
     return seconds[0], seconds[1]
@@ -194,17 +196,15 @@ def _obey(target: Target, name: str, features_name: str) -> None:
 
 
 def _wait(target: Target) -> None:
-    """What was waited for is there: reading it must not be the larger part of the work."""
+    """What was waited for is there: reading it adds no time."""
     ops = target.ops
     large = waiting.question(target.operation, target.route, target.order, target.dtype)
     given = {name: _move(ops, a, target.dtype, name) for name, a in large.arrays.items()}
 
     def call() -> Any:
-        result = _run(target, dict(given), large.options)
-        ops.wait(result)
-        return result
+        return _run(target, dict(given), large.options)
 
-    late = waiting.late_seconds(call, ops.to_numpy)
+    late = waiting.late_seconds(call, ops)
     if late:
         raise Violation("waiting", f"{late} of a result after wait(result) had returned")
 

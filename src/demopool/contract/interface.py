@@ -61,6 +61,14 @@ class Probe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", State(self.state))
+        for name in ("device", "reason", "install"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be a text; got {getattr(self, name)!r}")
+        given: Any = self.versions
+        if not isinstance(given, Mapping) or not all(
+            isinstance(text, str) for text in (*given, *given.values())
+        ):
+            raise TypeError(f"versions must be texts by name; got {self.versions!r}")
 
 
 @dataclass(frozen=True)
