@@ -64,8 +64,9 @@ SHORT = " --budget 0.5 --backends numpy:cpu"
 RUN_AS = {
     "make choose": "demopool choose --budget 2",
     # From this folder alone, into a folder that the page's processes search for packages.
-    "pip install .": f"{sys.executable} -m pip install --quiet --disable-pip-version-check "
-    "--no-deps --no-build-isolation --no-index --target site .",
+    "pip install ./demopool-plain": f"{sys.executable} -m pip install --quiet "
+    "--disable-pip-version-check --no-deps --no-build-isolation --no-index --target site "
+    "./demopool-plain",
 }
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

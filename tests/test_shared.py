@@ -10,7 +10,7 @@ from array_api_compat import numpy as xp
 
 from demopool import reference
 from demopool.conformance import tolerance
-from demopool.implementations.shared import polynomials, roots
+from demopool.implementations.shared import accuracy, polynomials, ranges, roots
 from demopool.implementations.shared.scaling import weights_factor
 
 SIZE = 96
@@ -116,3 +116,58 @@ def test_weights_factor_is_one_without_scaling_or_iterations() -> None:
     assert weights_factor(1.0, iterations=10, **options) == 1.0
     assert weights_factor(8.0, iterations=0, **options) == 1.0
     assert weights_factor(8.0, iterations=10, **{**options, "gamma": 1.0}) == 1.0
+
+
+# --- a library that has the array API standard and nothing else ---
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("route", ["newton", "newton_schulz", "polar"])
+def test_roots_need_the_standard_only(route: str, dtype: str) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    A, _ = _matrix(SPECTRA["uniform"])
+    batch = np.stack([A, np.zeros_like(A), 1e12 * A]).astype(dtype)
+
+    def found(namespace: Any, given: Any) -> Any:
+        options: dict[str, Any] = {"product": namespace.matmul}
+        if route == "newton":
+            options["inverse"] = namespace.linalg.inv
+        return getattr(roots, route)(given, xp=namespace, **options)
+
+    expected, got = found(xp, batch), np.asarray(found(strict, strict.asarray(batch)))
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-3 * np.abs(expected).max())
+    np.testing.assert_array_equal(got[1], 0)
+
+
+def test_the_error_of_a_power_needs_the_standard_only() -> None:
+    strict = pytest.importorskip("array_api_strict")
+    smallest, largest = np.array([1e-9, 0.1]), np.array([1.0, 2.0])
+    options: dict[str, Any] = {"eps": 1e-7, "single": True}
+    for solver in (accuracy.EIGENVALUES, accuracy.SINGULAR_VALUES):
+        for p in (0.3, 0.5, 1.5):
+            expected = [
+                accuracy.error(solver, low, high, p, (40, 30), **options)
+                for low, high in zip(smallest.tolist(), largest.tolist(), strict=True)
+            ]
+            given = (strict.asarray(smallest), strict.asarray(largest))
+            found = accuracy.error(solver, *given, p, (40, 30), maximum=strict.maximum, **options)
+            np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ranges_need_the_standard_only_and_obey_the_scale_law(dtype: str) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    X = np.random.default_rng(0).standard_normal((3, 6, 4))
+    X = (X * np.array([1e-12, 0.0, 1e12])[:, None, None]).astype(dtype)
+    scale = ranges.magnitude(strict.asarray(X), strict)
+    np.testing.assert_array_equal(np.asarray(scale)[:, 0, 0][[0, 2]], np.abs(X).max((1, 2))[[0, 2]])
+    assert float(scale[1, 0, 0]) == 1.0
+    settings: dict[str, Any] = {"gamma": 0.3, "tau": 0.4, "iterations": 7, "order": 2}
+    factor = np.asarray(ranges.weights_factor(scale[..., 0], strict, **settings))
+    wide = X.astype(np.float64) / np.asarray(scale)
+    expected = reference.weights(X.astype(np.float64), **settings)
+    rounding = 4 * np.finfo(dtype).eps
+    np.testing.assert_allclose(
+        reference.weights(wide, **settings) * factor, expected, rtol=rounding
+    )

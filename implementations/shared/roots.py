@@ -82,7 +82,7 @@ def newton(A: Any, *, xp: Any, inverse: Inverse, product: Product | None = None)
     A, scale = _rescaled(A, xp)
     bound = _spectrum_bound(A, xp)
     # In the first step W is a multiple of the identity, which saves both products.
-    eye = xp.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    eye = xp.eye(A.shape[-1], dtype=A.dtype, device=getattr(A, "device", None))
     Y = (first / 2) * (A / bound) + eye / (2 * first)
     W = (2 / first) * eye - inverse(Y) / first**2
     for scaling in scalings:
@@ -124,7 +124,7 @@ def _coupled(A: Any, polynomials: Polynomials, *, xp: Any, product: Product) -> 
     square = product(A, A)
     bound = _spectrum_bound(square, xp) ** 0.5  # much tighter than the bound of A itself
     # First step: Z = I and M = Y = A / bound, so the square is the only product.
-    eye = xp.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    eye = xp.eye(A.shape[-1], dtype=A.dtype, device=getattr(A, "device", None))
     a, b, _ = polynomials[0]
     Z = a * eye + (b / bound) * A
     Y = (a / bound) * A + (b / bound**2) * square

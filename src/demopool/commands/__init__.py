@@ -21,13 +21,14 @@ _COMMANDS = {
     "choose": "choose_command",
     "explain": "explain_command",
     "history": "history",
+    "new-backend": "new_backend",
     "paper": "paper_command",
     "pool": "pool_command",
     "profile": "profile_command",
     "ptx": "ptx_command",
     "report": "report",
 }
-"""Modules of this package, and what the command is called in each."""
+"""Modules of this package, with ``_`` for ``-``, and what the command is called in each."""
 
 
 class _Commands(click.Group):
@@ -39,7 +40,8 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        found = getattr(import_module(f".{name}", __package__), _COMMANDS[name])
+        module = import_module(f".{name.replace('-', '_')}", __package__)
+        found = getattr(module, _COMMANDS[name])
         assert isinstance(found, click.Command)
         return found
 
@@ -66,6 +68,7 @@ def cli(context: click.Context) -> None:
     demopool report           all measurements on one page
     demopool paper            the paper's figures and statements, on your features
     demopool ptx kernels.cu   run, check and count a CUDA kernel without a GPU
+    demopool new-backend LIB  begin a backend of your own
 
     Every command takes --json for scripts: one object with schema, demopool, machine and the
     payload. Exit codes: 0 success, 1 something is wrong or a named backend is absent, 2 invalid

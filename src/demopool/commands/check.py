@@ -124,7 +124,7 @@ def check(
             _show([cell for cell in cells if cell.backend == backend], screen)
         for cell in bad:
             where = f" (on: {cell.worst_case})" if cell.worst_case else ""
-            screen.print(f"{_name(cell)} is {cell.state}: {cell.reason}{where}")
+            screen.print(f"{cell.name} is {cell.state}: {cell.reason}{where}")
         for sentence in _compilations(cells):
             screen.print(sentence)
         if worst:
@@ -163,7 +163,7 @@ def _tell(cell: Cell) -> None:
     """A line about a finished cell; a terminal has a bar, and gets lines about failures only."""
     if cell.dtype is not None and (failed([cell]) or not console(stderr=True).is_terminal):
         took = f" ({cell.seconds:.1f} s{_compiled(cell)})" if cell.seconds is not None else ""
-        tell(f"{_name(cell)}: {_cell(cell)}{took}")
+        tell(f"{cell.name}: {_cell(cell)}{took}")
 
 
 def _compiled(cell: Cell) -> str:
@@ -201,17 +201,8 @@ def _show_worst(cells: Sequence[Cell], screen: Console) -> None:
         key=lambda c: c.worst_error / c.tolerance if c.worst_error and c.tolerance else 0.0,
     )
     example = cell.worst_case or ""
-    screen.print(f"\nworst: {_name(cell)}, on: {example}")
+    screen.print(f"\nworst: {cell.name}, on: {example}")
     features = example.rpartition(", on ")[2] if example.startswith("law: ") else example
     screen.print(f"seed of its features: {seed(features.partition(';')[0])}")
     screen.print("To run it again in Python:")
-    call = (
-        f"reproduce({cell.backend!r}, {cell.operation!r}, {cell.route!r}, "
-        f"dtype={cell.dtype!r},\n          order={cell.order}, example={example!r})"
-    )
-    screen.print("from demopool.conformance import reproduce")
-    screen.print(call)
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.backend} {cell.operation} by {cell.route}, order {cell.order}, {cell.dtype}"
+    screen.print(cell.again)

@@ -56,6 +56,20 @@ class Cell:
                 row[name] = None
         return row
 
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.backend} {self.operation} by {self.route}, order {self.order}, {self.dtype}"
+
+    @property
+    def again(self) -> str:
+        """The lines of Python that run its worst example again."""
+        return (
+            "from demopool.conformance import reproduce\n"
+            f"reproduce({self.backend!r}, {self.operation!r}, {self.route!r}, "
+            f"dtype={self.dtype!r},\n          order={self.order}, example={self.worst_case!r})"
+        )
+
 
 class CellProcess:
     """One worker at a time, of the backend that is being judged."""

@@ -51,18 +51,42 @@ def check(
     ``seconds`` the maximum for the first call of a cell, and for the rest of it. ``finished`` gets
     every cell as soon as it is judged.
     """
-    backends, operations, routes, dtypes = (
-        (given,) if isinstance(given, str) else tuple(given)
-        for given in (backends, operations, routes, dtypes)
-    )
-    for operation in operations:
-        validated(operation=operation)
-    dtypes = tuple(validated(dtype=dtype) for dtype in dtypes)
+    backends = (backends,) if isinstance(backends, str) else tuple(backends)
     for backend in (*backends, *registry.required()):
         registry.demand(backend)
     usable = tuple(name for name in registry.available() if Backend(name).is_timed)
     chosen = tuple(dict.fromkeys(backends)) or usable
-    known = capabilities.table(chosen)
+    rows = rows_of(chosen, operations, routes, dtypes)
+    cells = []
+    with CellProcess(threads or system.usual_threads()) as processes:
+        for done, (row, dtype) in enumerate(rows):
+            if progress:
+                progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
+            cell = absent(row) if dtype is None else processes.judge(row, dtype, quick, seconds)
+            cells.append(cell)
+            verdicts.keep(cell, quick=quick)
+            if finished:
+                finished(cell)
+    if progress:
+        progress(len(rows), len(rows), "")
+    return cells
+
+
+def rows_of(
+    backends: Sequence[str],
+    operations: str | Sequence[str] = (),
+    routes: str | Sequence[str] = (),
+    dtypes: str | Sequence[str] = (),
+) -> list[tuple[capabilities.CapabilityRow, str | None]]:
+    """Rows of the capability table, each with a dtype, or None if it is a hole."""
+    operations, routes, dtypes = (
+        (given,) if isinstance(given, str) else tuple(given)
+        for given in (operations, routes, dtypes)
+    )
+    for operation in operations:
+        validated(operation=operation)
+    dtypes = tuple(validated(dtype=dtype) for dtype in dtypes)
+    known = capabilities.table(tuple(backends))
     for route in routes:
         if route not in {row.route for row in known}:
             names = ", ".join(sorted({row.route for row in known}))
@@ -77,19 +101,7 @@ def check(
     ]
     if not rows:
         raise InvalidInput("Nothing is left to check: no such cell is in the capability table.")
-    cells = []
-    with CellProcess(threads or system.usual_threads()) as processes:
-        for done, (row, dtype) in enumerate(rows):
-            if progress:
-                progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
-            cell = absent(row) if dtype is None else processes.judge(row, dtype, quick, seconds)
-            cells.append(cell)
-            verdicts.keep(cell, quick=quick)
-            if finished:
-                finished(cell)
-    if progress:
-        progress(len(rows), len(rows), "")
-    return cells
+    return rows
 
 
 def reproduce(

@@ -9,6 +9,7 @@ from ..problem import operations as signatures
 from ..problem.hashing import Hashes
 from ..problem.routes import ROUTES, Route, routes_for
 from ..problem.vocabulary import DTYPES, State
+from . import probing
 from .interface import (
     CONTRACT_VERSION,
     ArrayFacts,
@@ -32,6 +33,7 @@ __all__ = [
     "Route",
     "Specification",
     "State",
+    "probing",
     "routes_for",
     "signatures",
     "usable_cores",
