@@ -8,6 +8,7 @@ from typing import Any
 
 from demopool.choosing import chooser
 from demopool.choosing.answer_types import Choice
+from demopool.choosing.conforming import Conformance
 from demopool.choosing.referee import Objection
 from demopool.measurement.worker import Answer
 from demopool.problem.cases import Case
@@ -124,6 +125,7 @@ class FakeWorkers:
         self.start, self.loading, self.placing, self.judging = start, loading, placing, judging
         self.wrong, self.errors = wrong, dict[str, float]()
         self.referee = FakeReferee(self)
+        self.conformance = Conformance(1)  # judges none of ours (conftest.py)
         self.asked: list[tuple[str, str, float]] = []
         self.turns = dict.fromkeys(self.calls, 0)
         self._running: dict[str, FakeWorker] = {}
