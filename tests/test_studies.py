@@ -24,6 +24,7 @@ pytest.importorskip("sklearn")
 from PIL import Image
 
 from demopool.errors import DemopoolError, InvalidInput
+from demopool.paper import accuracy
 from studies import downloads, extracting, groceries, images, vgg16
 from studies.extracting import Picture
 
@@ -263,6 +264,26 @@ def test_lists_say_which_images_are_in_which_part(folder: Path, tmp_path: Path) 
         images.pictures(folder, [listed(tmp_path / "odd.txt", "up/1.png")], [])
     with pytest.raises(InvalidInput, match="no images"):
         images.pictures(folder / "left", [], [])
+
+
+# --- what was found ---
+
+
+def test_the_page_has_the_numbers_of_the_table() -> None:
+    evidence = Path(__file__).parent.parent / "docs" / "evidence"
+    page = (evidence / "groceries.md").read_text()
+    with (evidence / "groceries" / "accuracy.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    assert len(rows) == 2 * len(list(accuracy.settings(512)))
+    for rooted, plain in zip(rows[::2], rows[1::2], strict=True):
+        begin = f"| {rooted['aggregator']} | "
+        (line,) = [s for s in page.splitlines() if s.startswith(begin) and "±" in s]
+        cells = [cell.strip() for cell in line.split("|")[2:-1]]
+        for row, (own, points, p) in ((rooted, cells[:3]), (plain, cells[3:])):
+            assert own == f"{float(row['accuracy %']):.1f} ± {float(row['s.e. %']):.1f}"
+            if row["p"]:
+                assert float(points) == pytest.approx(float(row["against sum, points"]), abs=0.051)
+                assert float(p.strip("< ")) == pytest.approx(float(row["p, adjusted"]), abs=0.0051)
 
 
 # --- a whole run ---
