@@ -40,7 +40,7 @@ NOT_EXECUTED = {
     ),
     "demopool paper maps/ --layout nchw": "it needs files, which docs/howto/paper.md makes",
     "make test": MINUTES,
-    "make study PRECISION=bfloat16": "it downloads images; test_studies.py runs the same code on others",
+    "make study PRECISION=bfloat16": "it downloads images; test_studies.py has the same code",
     "python -m studies.": "it needs downloads; test_studies.py runs the same code on small ones",
     "cd CUB_200_2011": "it needs that dataset",
     "make bench": MINUTES,
