@@ -103,4 +103,4 @@ install: .venv/ready  ## set up the environment, with all CPU backends and GPU v
 	@touch $@
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv .asv/env .asv/suite .asv/pull-request .asv/expected build *.egg-info src/*.egg-info asv.*.conf.json
+	rm -rf .venv .asv/env .asv/suite .asv/pull-request .asv/confirm .asv/expected build *.egg-info src/*.egg-info asv.*.conf.json

@@ -48,7 +48,8 @@ class Borrowed(Virtualenv):
         (own / "00-borrowed.pth").write_text("".join(f"{folder}\n" for folder in lent))
         for folder in lent:
             for start in Path(folder).glob("*.pth"):
-                if "editable" not in start.name:  # demopool is installed here, not borrowed
+                # demopool itself is installed here, not borrowed; plug-ins are.
+                if not start.name.startswith("__editable__.demopool-"):
                     (own / start.name).write_bytes(start.read_bytes())
         # asv considers an environment without pip broken and recreates it for every run.
         pip = home / "bin" / "pip"
@@ -58,6 +59,12 @@ class Borrowed(Virtualenv):
     @property
     def _own(self) -> Path:
         return Path(sysconfig.get_path("purelib", "venv", {"base": str(self._path)}))
+
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
+        # The last measurement of the commit before this one needs counters after it.
+        if notes.FOLDER_VARIABLE in os.environ:
+            notes.end(Path(os.environ[notes.FOLDER_VARIABLE]))
+        super().install_project(conf, repo, commit_hash)
 
     def _install_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:
         (wheel,) = Path(self._global_env_vars["ASV_BUILD_CACHE_DIR"]).glob("*.whl")

@@ -56,7 +56,7 @@ def start(what: str) -> None:
 
 
 def end(folder: Path) -> None:
-    """asv ends: the last measurement of this run needs counters after it, too."""
+    """asv ends or goes on to another commit: the last measurement needs counters after it, too."""
     files = sorted(folder.glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
     counters = _counters()
     if files and counters and f'"asv": {os.getpid()},' in files[-1].read_text(encoding="utf-8"):

@@ -20,11 +20,21 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from . import counts, descriptors, gradients, operations, scaling_d, scaling_n
+from . import plugins_descriptors as of_plugins
+from . import plugins_operations as operations_of_plugins
+from . import plugins_scaling_d as scaling_d_of_plugins
+from . import plugins_scaling_n as scaling_n_of_plugins
 from .harness import cases, measures, vocabulary
 from .suite import BASELINE, case_name
 
 MODULES = (descriptors, scaling_n, scaling_d, operations, gradients)
 """What every machine can measure."""
+
+_WITH_PLUGINS = (
+    *(descriptors, of_plugins, scaling_n, scaling_n_of_plugins),
+    *(scaling_d, scaling_d_of_plugins, operations, operations_of_plugins, gradients, counts),
+)
+"""All modules, each followed by what a machine adds to it."""
 
 _SINGLE = ("vgg-b1", "resnet-b1")
 _ANY = "[^']*"
@@ -99,9 +109,10 @@ class Slice(NamedTuple):
 def slices(profile: str, backends: tuple[str, ...]) -> list[Slice]:
     """The runs of a profile, on these backends and the baseline."""
     made: list[Slice] = []
-    for module in (*MODULES, counts):
+    for module in _WITH_PLUGINS:
         short = module.__name__.rpartition(".")[2]
-        parts = [part for part in PROFILES[profile] if part.module == short]
+        of = measures.without_plugins(short)
+        parts = [p._replace(module=short) for p in PROFILES[profile] if p.module == of]
         for name, found in vars(module).items():
             if not name.startswith("_") and isinstance(found, type):
                 asked = [part for part in parts if name in (part.classes or (name,))]
@@ -124,7 +135,7 @@ def _pattern(part: Part, name: str, backends: tuple[str, ...]) -> str:
 
 def cell_name(benchmark: str, candidate: str, case: str) -> str:
     """Of one cell, as asv writes it, and compares it with patterns."""
-    axis = benchmark.partition(".")[0].removeprefix("scaling_")
+    axis = measures.without_plugins(benchmark).partition(".")[0].removeprefix("scaling_")
     size = getattr(cases.from_name(case), axis) if axis in cases.AXES else case
     return f"{benchmark}({candidate!r}, {size!r})"
 

@@ -11,6 +11,7 @@ calls that are timed.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -86,19 +87,25 @@ class _Call(Suite):
     param_names: tuple[str, ...]
     tracked: tuple[str, ...] = tuple(measures.ONCE)
 
-    def __init_subclass__(cls, of: str | None = None) -> None:
+    def __init_subclass__(
+        cls, of: str | None = None, backends: tuple[str, ...] | None = None
+    ) -> None:
+        """``backends``: only these, without a baseline; else ours."""
         if of is None:
             return
         cls.subject = candidates.Subject(cls.kind, of)
         cls.param_names = ("candidate", cls.axis)
         sizes = cases.AXES[cls.axis].sizes if cls.axis in cases.AXES else cases.NETWORKS
         every = candidates_of(cls.subject)
+        if backends is not None:
+            every = tuple(str(candidate) for candidate in cls.subject.candidates(backends))
         _add(cls, _timed("time_call", (every, sizes)))
         for name in cls.tracked:
             measure = measures.ONCE[name]
             # On the host there is no device memory, and a transfer is no different call.
             asked = every if measure.where == "everywhere" else _on_gpus(every)
-            _add(cls, _tracked(measure, (asked, sizes)))
+            if asked:
+                _add(cls, _tracked(measure, (asked, sizes)))
 
 
 class Descriptor(_Call):
@@ -153,8 +160,22 @@ def candidates_of(subject: Any) -> tuple[str, ...]:
     return tuple(str(candidate) for candidate in (BASELINE, *found))
 
 
+def of_backends(made: type[_Call], backends: tuple[str, ...], module: str) -> type[Suite]:
+    """A class of the suite once more, with other backends and as if of another module."""
+    body = {"__module__": module, "__doc__": made.__doc__, "__qualname__": made.__name__}
+    parents = made.__bases__  # without its methods, whose candidates are others
+    found: type[Suite] = types.new_class(
+        made.__name__,
+        parents,
+        {"of": made.subject.name, "backends": backends},
+        lambda namespace: namespace.update(body),
+    )
+    return found
+
+
 def _on_gpus(every: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in every if candidates.Candidate.parse(name).backend.on_gpu)
+    devices = {name: candidates.Candidate.parse(name).backend.device for name in every}
+    return tuple(name for name, device in devices.items() if device not in ("", "cpu"))
 
 
 def _add(cls: type, method: Callable[..., Any]) -> None:

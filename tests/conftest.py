@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from demopool.choosing import racing, rule
+from demopool.choosing.conforming import Conformance
+from demopool.commands import main
 from demopool.common import places
 from demopool.contract import registry
+from demopool.problem.candidates import Candidate
+from demopool.problem.vocabulary import BACKENDS
 from demopool.profiles import file_format
 
 # No time limits (machines are noisy), and the same examples on every run.
@@ -103,6 +109,19 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _ours_conform() -> Iterator[None]:
+    """Races of tests do not judge our backends again, as test_conformance.py does."""
+    judged = Conformance.refusal
+
+    def refusal(self: Conformance, candidate: Candidate, *rest: Any) -> Any:
+        return None if candidate.backend in BACKENDS else judged(self, candidate, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Conformance, "refusal", refusal)
+        yield
+
+
 @pytest.fixture
 def empty_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing was measured on this machine, and every warning of a file is given again."""
@@ -137,3 +156,35 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(racing, "PAUSE", 0.0)
     monkeypatch.setattr(racing.Others, "cores", lambda self: 0.0)
     monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """``demopool`` in this process: exit code, output, errors."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["demopool", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        code = done.value.code
+        assert isinstance(code, int)
+        return code, *capsys.readouterr()
+
+    return called
+
+
+@pytest.fixture
+def run(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """``demopool history`` in a project (made_history.py), its output on one line."""
+
+    def called(project: Any, *arguments: object) -> tuple[int, str, str]:
+        monkeypatch.chdir(project.folder)
+        code, out, errors = command("history", *arguments)
+        return code, " ".join(out.split()), errors
+
+    return called

@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from demopool.commands import main
-
 Run = Callable[..., tuple[int, str, str]]
+"""The fixture ``run``."""
 
 MACHINE = "made"
 NUMPY, TORCH, BASELINE = "numpy:cpu/dense", "torch:cpu/dense", "baseline/plain"
@@ -136,7 +132,7 @@ def _counters(candidates: Sequence[str] | Mapping[str, Any], load: float) -> lis
 
 def made(folder: Path, count: int) -> Made:
     """So many commits, none measured."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     project = Made(folder)
     project.git("init", "--quiet", "--initial-branch", "main")
     (folder / "asv.conf.json").write_text('{"results_dir": ".asv/results"}\n')
@@ -157,23 +153,6 @@ def measured(
         beside = {BASELINE: baseline[number]} if baseline else {}
         project.measure(number, {**beside, NUMPY: value}, **how)
     return project
-
-
-def runner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """``demopool history`` in a made project: exit code, output on one line, errors."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def called(project: Made, *arguments: object) -> tuple[int, str, str]:
-        monkeypatch.chdir(project.folder)
-        monkeypatch.setattr(sys, "argv", ["demopool", "history", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        printed = capsys.readouterr()
-        code = done.value.code
-        assert isinstance(code, int)
-        return code, " ".join(printed.out.split()), printed.err
-
-    return called
 
 
 def gate(run: Run, project: Made, *arguments: object) -> tuple[int, str]:

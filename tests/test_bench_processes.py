@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 import pytest
-from rich.console import Console
 
 from benchmarks.notes import TICKS_VARIABLE
 from benchmarks.profiles import Slice
@@ -30,9 +29,9 @@ tempfile.mkdtemp(prefix="asv-forkserver-")
 server = '''
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(os.getpid(), child.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 '''
 started = subprocess.Popen(
     [sys.executable, "-c", server], stdout=subprocess.PIPE, text=True, process_group=0
@@ -41,7 +40,7 @@ pids = [os.getpid(), *map(int, started.stdout.readline().split())]
 beside = Path({pids!r} + ".partial")
 beside.write_text(" ".join(map(str, pids)))
 beside.rename({pids!r})
-time.sleep(60)
+time.sleep(600)
 """
 STOPS = ""
 IGNORES = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -60,7 +59,7 @@ with asv_process.alone(Path(sys.argv[1])) as lock:
 
 
 class Bench:
-    """A run that measures for a minute, in a folder for results and one for temporary files."""
+    """A run that measures for ten minutes, in a folder for results and one for temporary files."""
 
     def __init__(self, folder: Path, on_interrupt: str) -> None:
         self.results, self.temporary, pids = (folder / name for name in ("r", "t", "pids"))
@@ -73,7 +72,7 @@ class Bench:
             cwd=ROOT,
             env=self.environment,
         )
-        assert within(30, pids.exists)
+        assert within(120, pids.exists)
         self.pids = [int(pid) for pid in pids.read_text().split()]
 
     @property
@@ -132,9 +131,9 @@ def test_nothing_runs_on_and_no_folder_is_left(tmp_path: Path, on_interrupt: str
     assert is_refused(run.results)
     os.kill(run.process.pid, how)
     run.process.wait()
-    assert within(20, lambda: not run.alive()), run.end()
-    assert within(5, lambda: not any(run.temporary.iterdir()))
-    assert within(5, lambda: not is_refused(run.results))
+    assert within(60, lambda: not run.alive()), run.end()
+    assert within(60, lambda: not any(run.temporary.iterdir()))
+    assert within(60, lambda: not is_refused(run.results))
 
 
 @linux
@@ -143,7 +142,7 @@ def test_the_lock_is_kept_while_asv_lives(tmp_path: Path) -> None:
     run.process.kill()
     run.process.wait()
     assert is_refused(run.results)
-    assert within(20, lambda: not is_refused(run.results)), run.end()
+    assert within(60, lambda: not is_refused(run.results)), run.end()
     assert run.alive() == []
 
 
@@ -153,7 +152,7 @@ def test_a_killed_guard_leaves_a_folder_that_the_next_run_removes(tmp_path: Path
     for pid in (run.process.pid, run.guard()):
         os.kill(pid, signal.SIGKILL)
     run.process.wait()
-    assert within(20, lambda: not is_alive(run.pids[0])), run.end()
+    assert within(60, lambda: not is_alive(run.pids[0])), run.end()
     server = run.pids[1]
     assert is_alive(server)  # of asv only its end can be asked for; a real one ends its server
     os.killpg(server, signal.SIGKILL)
@@ -179,7 +178,7 @@ def test_progress_is_told_and_an_interrupt_passed_on(tmp_path: Path) -> None:
 import os, time
 open(os.environ["{TICKS_VARIABLE}"], "a").write("democratic vgg-b1\\n")
 try:
-    time.sleep(60)
+    time.sleep(600)
 except KeyboardInterrupt:
     open({str(tmp_path / "ended")!r}, "w").close()
 """
@@ -207,6 +206,6 @@ def test_a_command_line_that_asv_does_not_know_is_no_failed_benchmark() -> None:
     program = "import argparse; argparse.ArgumentParser().parse_args(['--unknown'])"
     part = Slice("descriptors.Sum", (), frozenset())
     with pytest.raises(click.ClickException, match=r"asv failed with code 2(.|\n)*--unknown"):
-        asv_process.run([(part, [sys.executable, "-c", program])], Console(quiet=True))
+        asv_process.run([(part, [sys.executable, "-c", program])])
     failed = (part, [sys.executable, "-c", "print('one failed'); raise SystemExit(2)"])
-    asv_process.run([failed], Console(quiet=True))
+    asv_process.run([failed])

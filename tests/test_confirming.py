@@ -35,21 +35,9 @@ from made_history import (
     made,
     measured,
     payload,
-    runner,
 )
 
 from tools import history_errors
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    return runner(monkeypatch, capsys)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "made"
-
 
 PAIR = ("a" * 40, "b" * 40)
 
@@ -87,8 +75,8 @@ def test_measuring_again_seldom_errs(burst: float) -> None:
     assert slower["confirmed"] >= 0.6
 
 
-def test_a_pattern_is_of_one_cell(folder: Path) -> None:
-    project = made(folder, 1)
+def test_a_pattern_is_of_one_cell(tmp_path: Path) -> None:
+    project = made(tmp_path, 1)
     project.measure(0, {NUMPY: 0.01, f"{NUMPY}+fft": 0.01})
     cells = [f"{made_history.TIME}('{name}', 'vgg-b1')" for name in (NUMPY, f"{NUMPY}+fft")]
     for number, one in enumerate(history.series(results.read(project.results))):
@@ -106,7 +94,7 @@ def test_a_pattern_is_of_one_cell(folder: Path) -> None:
 )
 def test_the_rounds_are_believed_alone(
     run: Run,
-    folder: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     again: Callable[[int], float],
     state: str,
@@ -114,12 +102,12 @@ def test_the_rounds_are_believed_alone(
     code: int,
 ) -> None:
     """asv is replaced by one that answers with these values."""
-    project = measured(folder, STEP, [0.02] * 12)
+    project = measured(tmp_path, STEP, [0.02] * 12)
     asked: list[str] = []
 
     @contextlib.contextmanager
     def measuring(where: Path, group: Group, cells: Sequence[str]) -> Iterator[asv_runs.Measure]:
-        assert where == folder
+        assert where == tmp_path
         assert group.threads == 2
 
         def measure(commit: str, patterns: Sequence[str]) -> dict[str, float | None]:
@@ -139,16 +127,16 @@ def test_the_rounds_are_believed_alone(
     near = [project.commits[number] for number in (6, 7, 8, 9, 11)]
     assert again_found["commits"] == near
     assert len(asked) == len(near) * rounds
-    (kept,) = (folder / asv_runs.FOLDER).glob("*.jsonl")
+    (kept,) = (tmp_path / asv_runs.FOLDER).glob("*.jsonl")
     assert len(kept.read_text().splitlines()) == rounds
     assert gate(run, project, "--confirm")[0] == code
 
 
 def test_rounds_that_failed_do_not_count(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of the first six failed: the rest decides after the second look, not before."""
-    project = measured(folder, STEP, [0.02] * 12)
+    project = measured(tmp_path, STEP, [0.02] * 12)
     asked: list[str] = []
 
     @contextlib.contextmanager
@@ -167,10 +155,10 @@ def test_rounds_that_failed_do_not_count(
 
 
 def test_the_rounds_say_which_commit_it_was(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise has moved the step by a commit in the history, in either direction."""
-    project = measured(folder, STEP, [0.02] * 12)
+    project = measured(tmp_path, STEP, [0.02] * 12)
     truth = 7
 
     @contextlib.contextmanager
@@ -188,10 +176,10 @@ def test_the_rounds_say_which_commit_it_was(
 
 
 def test_a_suspect_that_is_gone_is_measured_where_it_was(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other work all the time: a step that came and went is no regression until it is measured."""
-    project = measured(folder, [0.010] * 5 + [0.0142] * 5 + [0.010] * 5, load=0.5)
+    project = measured(tmp_path, [0.010] * 5 + [0.0142] * 5 + [0.010] * 5, load=0.5)
     (before,) = payload(run, project)["regressions"]
     assert (before["state"], before["fixed_by"]) == ("suspect", project.commits[10])
     value = 0.0142
@@ -211,8 +199,8 @@ def test_a_suspect_that_is_gone_is_measured_where_it_was(
         assert gate(run, project, "--confirm")[0] == 0
 
 
-def test_suspects_of_several_machines_cannot_be_measured_here(run: Run, folder: Path) -> None:
-    project = measured(folder, STEP)
+def test_suspects_of_several_machines_cannot_be_measured_here(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, STEP)
     for number, value in enumerate(STEP):
         project.measure(number, {NUMPY: value}, machine="other")
     code, _, err = run(project, "--confirm")

@@ -10,7 +10,7 @@ import pytest
 import demopool as dp
 from demopool import reference
 from demopool.conformance.features import real
-from demopool.pooling import description
+from demopool.pooling import values
 from demopool.problem.routes import descriptor_routes
 from demopool.problem.vocabulary import DESCRIPTORS, NORMALIZATIONS
 
@@ -82,7 +82,7 @@ def test_zero_rows_have_no_say_which_is_told_once(monkeypatch: pytest.MonkeyPatc
     padded = np.concatenate([X, np.zeros((3, 4, 8))], axis=1)
     with pytest.raises(dp.InvalidInput, match="image 0, row 30 and 11 more"):
         dp.describe(padded, "democratic", zero_rows="error")
-    monkeypatch.setattr(description, "_warned", set())
+    monkeypatch.setattr(values, "_warned", set())
     with pytest.warns(RuntimeWarning, match="image 0, row 30 and 11 more") as caught:
         told = [dp.describe(padded, "democratic") for _ in range(3)]
     assert len(caught) == 1

@@ -209,3 +209,15 @@ def test_what_are_no_features_is_said(
     make(tmp_path)
     with pytest.raises(InvalidInput, match=message):
         features.open(tmp_path)
+
+
+def test_files_without_any_features_say_so(tmp_path: Path) -> None:
+    np.savez(tmp_path / "none.npz")
+    with pytest.raises(InvalidInput, match=r"none.npz holds no array\.$"):
+        features.open(tmp_path / "none.npz")
+    (tmp_path / "cut.pt").write_bytes(b"")
+    with pytest.raises(InvalidInput, match=r"cut.pt cannot be read: it is cut off\.$"):
+        features.open(tmp_path / "cut.pt")
+    torch.save(torch.eye(4).to_sparse(), tmp_path / "sparse.pt")
+    with pytest.raises(InvalidInput, match=r"sparse.pt must hold a dense tensor"):
+        features.open(tmp_path / "sparse.pt")

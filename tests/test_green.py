@@ -27,33 +27,22 @@ from made_history import (
     made,
     measured,
     payload,
-    runner,
 )
 
 IMPORT_ERROR = Skipped("unavailable", "ImportError: cannot import name 'planted'")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    return runner(monkeypatch, capsys)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "made"
-
-
 # --- what is no longer measured ---
 
 
-def test_a_steady_history_is_green(run: Run, folder: Path) -> None:
-    code, out = gate(run, measured(folder, [0.010] * 6, [0.020] * 6))
+def test_a_steady_history_is_green(run: Run, tmp_path: Path) -> None:
+    code, out = gate(run, measured(tmp_path, [0.010] * 6, [0.020] * 6))
     assert code == 0
     assert "No regression found." in out
 
 
-def test_a_backend_that_stops_importing_is_not_green(run: Run, folder: Path) -> None:
-    project = made(folder, 4)
+def test_a_backend_that_stops_importing_is_not_green(run: Run, tmp_path: Path) -> None:
+    project = made(tmp_path, 4)
     for number in range(4):
         torch = 0.01 if number < 3 else IMPORT_ERROR
         project.measure(number, {BASELINE: 0.02, NUMPY: 0.01, TORCH: torch})
@@ -71,9 +60,9 @@ def test_a_backend_that_stops_importing_is_not_green(run: Run, folder: Path) -> 
 
 
 def test_a_loss_names_the_commit_that_made_it_and_the_one_that_mended_it(
-    run: Run, folder: Path
+    run: Run, tmp_path: Path
 ) -> None:
-    project = measured(folder, [0.01, 0.01, IMPORT_ERROR, IMPORT_ERROR])
+    project = measured(tmp_path, [0.01, 0.01, IMPORT_ERROR, IMPORT_ERROR])
     good, bad, mended = project.commits[1], project.commits[2], project.commit("mended")
     code, out = gate(run, project, "--allow-unmeasured")
     assert code == 1
@@ -100,9 +89,9 @@ def test_a_loss_names_the_commit_that_made_it_and_the_one_that_mended_it(
     ],
 )
 def test_what_the_machine_is_to_blame_for_fails_nothing(
-    run: Run, folder: Path, gap: Skipped | None, fingerprint: str, code: int
+    run: Run, tmp_path: Path, gap: Skipped | None, fingerprint: str, code: int
 ) -> None:
-    project = made(folder, 3)
+    project = made(tmp_path, 3)
     for number in range(2):
         project.measure(number, {NUMPY: 0.01, TORCH: 0.01})
     project.measure(2, {NUMPY: 0.01, TORCH: gap}, fingerprint=fingerprint)
@@ -111,12 +100,12 @@ def test_what_the_machine_is_to_blame_for_fails_nothing(
     assert ("the machine's doing" in out) is (code == 0)
 
 
-def test_what_comes_back_is_not_lost(run: Run, folder: Path) -> None:
-    assert gate(run, measured(folder, [0.01, IMPORT_ERROR, 0.01]))[0] == 0
+def test_what_comes_back_is_not_lost(run: Run, tmp_path: Path) -> None:
+    assert gate(run, measured(tmp_path, [0.01, IMPORT_ERROR, 0.01]))[0] == 0
 
 
-def test_what_never_had_a_value_is_not_lost_unless_it_fails(run: Run, folder: Path) -> None:
-    project = made(folder, 3)
+def test_what_never_had_a_value_is_not_lost_unless_it_fails(run: Run, tmp_path: Path) -> None:
+    project = made(tmp_path, 3)
     for number in range(3):
         project.measure(number, {NUMPY: 0.01, TORCH: IMPORT_ERROR})
     assert gate(run, project)[0] == 0
@@ -126,8 +115,8 @@ def test_what_never_had_a_value_is_not_lost_unless_it_fails(run: Run, folder: Pa
     assert "it never had a value" in out
 
 
-def test_an_unmeasured_head_is_not_green(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.01] * 4)
+def test_an_unmeasured_head_is_not_green(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.01] * 4)
     assert gate(run, project)[0] == 0
     project.commit("docs")
     assert "newest measured is" in gate(run, project)[1]
@@ -147,15 +136,15 @@ def test_an_unmeasured_head_is_not_green(run: Run, folder: Path) -> None:
     }
 
 
-def test_since_an_unmeasured_head_there_is_nothing(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.01] * 4)
+def test_since_an_unmeasured_head_there_is_nothing(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.01] * 4)
     project.commit("docs")
     code, out = gate(run, project, "--since", "HEAD")
     assert (code, "0 series over 0 commits" in out) == (1, True)
 
 
-def test_results_that_were_not_asked_for_do_not_measure_head(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.01] * 4)
+def test_results_that_were_not_asked_for_do_not_measure_head(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.01] * 4)
     project.commit("new")
     project.measure(4, {NUMPY: 0.01}, threads=1)
     assert gate(run, project)[0] == 0
@@ -166,8 +155,8 @@ def test_results_that_were_not_asked_for_do_not_measure_head(run: Run, folder: P
     assert gate(run, project)[0] == 1
 
 
-def test_results_on_another_branch_only_do_not_measure_head(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.01] * 3)
+def test_results_on_another_branch_only_do_not_measure_head(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.01] * 3)
     project.git("checkout", "--quiet", "--orphan", "other")
     project.commit("elsewhere")
     code, out = gate(run, project)
@@ -189,8 +178,8 @@ def test_results_of_another_repository_say_nothing_about_this_head(
 # --- threads, machines, order ---
 
 
-def test_thread_counts_are_not_mixed(run: Run, folder: Path) -> None:
-    project = made(folder, 6)
+def test_thread_counts_are_not_mixed(run: Run, tmp_path: Path) -> None:
+    project = made(tmp_path, 6)
     for number in range(5):
         project.measure(number, {BASELINE: 0.02, NUMPY: 0.010}, threads=2)
     project.measure(5, {BASELINE: 0.04, NUMPY: 0.019}, threads=1)
@@ -203,8 +192,8 @@ def test_thread_counts_are_not_mixed(run: Run, folder: Path) -> None:
     assert (code, "--threads must be one that was measured (1, 2); got 3" in err) == (2, True)
 
 
-def test_thread_counts_have_panels_and_curves_of_their_own(folder: Path) -> None:
-    project = made(folder, 3)
+def test_thread_counts_have_panels_and_curves_of_their_own(tmp_path: Path) -> None:
+    project = made(tmp_path, 3)
     for number in range(3):
         for threads in (1, 2):
             project.measure(number, {NUMPY: 0.01 / threads}, threads=threads)
@@ -215,14 +204,14 @@ def test_thread_counts_have_panels_and_curves_of_their_own(folder: Path) -> None
     assert {(fact.origin.threads, fact.value) for fact in facts} == {(1, 0.01), (2, 0.005)}
 
 
-def test_the_report_has_the_order_of_git(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_has_the_order_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commits are of one second: without git an improvement could be drawn as a regression."""
-    project = made(folder, 8)
+    project = made(tmp_path, 8)
     # Measured newest first, as `asv run A..B` does.
     for number in range(8):
         project.measure(number, {NUMPY: 0.02 if number < 4 else 0.01})
         _set_started(project, number, 100 - number)
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     project.git("checkout", "--quiet", "-b", "other", project.commits[3])
     project.commit("not on this branch")
     project.measure(8, {NUMPY: 0.5})
@@ -242,14 +231,14 @@ def _set_started(project: Made, number: int, minute: int) -> None:
         file.write_text(json.dumps(stored))
 
 
-def test_the_report_has_memory_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = made(folder, 4)
+def test_the_report_has_memory_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = made(tmp_path, 4)
     memory = "descriptors.Democratic.track_peak_host_bytes"
     for number in range(4):
         project.measure(number, {NUMPY: 1e7 * (1 + number)}, benchmark=memory)
     known = {memory: {"unit": "bytes", "version": "1", "param_names": ["candidate", "case"]}}
     (project.results / "benchmarks.json").write_text(json.dumps(known))
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     drawn = [f for f in figures.all_of(data.gather((project.results,))) if "history" in f.name]
     assert ["peak_host_bytes" in figure.title for figure in drawn] == [True]
 
@@ -277,8 +266,8 @@ def with_calls(project: Made, number: int, calls: object) -> None:
     file.write_text(json.dumps(stored))
 
 
-def test_the_fastest_call_is_followed_where_every_commit_has_it(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.010, 0.012, 0.014])
+def test_the_fastest_call_is_followed_where_every_commit_has_it(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.010, 0.012, 0.014])
 
     def values() -> list[float]:
         (one,) = payload(run, project)["series"]
@@ -292,8 +281,8 @@ def test_the_fastest_call_is_followed_where_every_commit_has_it(run: Run, folder
 
 
 @pytest.mark.parametrize("calls", ["many", [], {"a": 1}, [None, 0.01], [0.01, "0.01"], [[0.01]]])
-def test_broken_calls_are_none(run: Run, folder: Path, calls: object) -> None:
-    project = measured(folder, [0.010])
+def test_broken_calls_are_none(run: Run, tmp_path: Path, calls: object) -> None:
+    project = measured(tmp_path, [0.010])
     with_calls(project, 0, calls)
     (one,) = payload(run, project)["series"]
     assert [point["value"] for point in one["points"]] == [0.010]

@@ -6,15 +6,14 @@ import json
 import re
 import shutil
 import struct
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from demopool import results
-from demopool.commands import main, output
+from demopool.commands import output
 from demopool.common import places
 from demopool.results import history
 from demopool.results.history import Series, asv_runs, confirming, repository
@@ -25,8 +24,7 @@ pytest.importorskip("asv")
 
 import asv_project
 from asv_project import MACHINE, NUMPY, TORCH, Project
-
-Run = Callable[..., tuple[int, str, str]]
+from made_history import Run
 
 
 @pytest.fixture(scope="session")
@@ -35,23 +33,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture
-def run(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def run(project: Project, command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """``demopool history`` in the project's folder: exit code, output, errors."""
     monkeypatch.chdir(project.folder)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def called(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["demopool", "history", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        printed = capsys.readouterr()
-        code = done.value.code
-        assert isinstance(code, int)
-        return code, printed.out, printed.err
-
-    return called
+    return partial(command, "history")
 
 
 def _payload(text: str) -> dict[str, Any]:

@@ -25,21 +25,9 @@ from made_history import (
     made,
     measured,
     payload,
-    runner,
 )
 
 from tools import history_errors
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    return runner(monkeypatch, capsys)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "made"
-
 
 # --- the machine ---
 
@@ -48,27 +36,27 @@ def states(run: Run, project: Made) -> list[str]:
     return [row["state"] for row in payload(run, project)["regressions"]]
 
 
-def test_a_baseline_that_jumps_by_chance_excuses_nothing(run: Run, folder: Path) -> None:
-    project = measured(folder, STEP, [0.020] * 8 + [0.0434] * 4)
+def test_a_baseline_that_jumps_by_chance_excuses_nothing(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, STEP, [0.020] * 8 + [0.0434] * 4)
     code, out = gate(run, project)
     assert code == 1
     assert "Open regression: democratic call_s went up x1.42" in out
     assert "went up x2.17, quite another factor: that is chance and excuses nothing" in out
     # Nor if only the newest commit has both.
     values = [0.010, 0.0101, 0.0099, 0.0142]
-    project = measured(folder.with_name("short"), values, [0.02, 0.0202, 0.0198, 0.0434])
+    project = measured(tmp_path / "short", values, [0.02, 0.0202, 0.0198, 0.0434])
     assert (gate(run, project)[0], states(run, project)) == (1, ["open"])
 
 
-def test_a_step_that_baseline_and_candidate_share_is_the_machines(run: Run, folder: Path) -> None:
-    project = measured(folder, STEP, [0.020] * 8 + [0.0290] * 4)
+def test_a_step_that_baseline_and_candidate_share_is_the_machines(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, STEP, [0.020] * 8 + [0.0290] * 4)
     code, out = gate(run, project)
     assert (code, states(run, project)) == (0, ["machine"])
     assert "No regression, the machine" in out
 
 
-def test_what_is_left_of_a_shared_step_is_suspected(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.010] * 8 + [0.018] * 4, [0.020] * 8 + [0.030] * 4)
+def test_what_is_left_of_a_shared_step_is_suspected(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.010] * 8 + [0.018] * 4, [0.020] * 8 + [0.030] * 4)
     code, out = gate(run, project)
     assert (code, states(run, project)) == (0, ["suspect"])
     assert "Suspected regression" in out
@@ -95,28 +83,30 @@ def test_other_baselines_bear_witness() -> None:
         assert [r.state for r in history.regressions(lines(load, others))] == [state]
 
 
-def test_a_faster_machine_hides_nothing(run: Run, folder: Path) -> None:
-    project = measured(folder, [0.010] * 12, [0.020] * 8 + [0.0125] * 4)
+def test_a_faster_machine_hides_nothing(run: Run, tmp_path: Path) -> None:
+    project = measured(tmp_path, [0.010] * 12, [0.020] * 8 + [0.0125] * 4)
     (one,) = payload(run, project)["regressions"]
     assert (one["state"], one["commit"]) == ("suspect", project.commits[8])
     assert one["ratio"] == pytest.approx(1.6)
     assert "The baseline became faster (x0.625), the candidate did not." in gate(run, project)[1]
 
 
-def test_a_value_that_comes_back_with_a_faster_machine_is_not_fixed(run: Run, folder: Path) -> None:
+def test_a_value_that_comes_back_with_a_faster_machine_is_not_fixed(
+    run: Run, tmp_path: Path
+) -> None:
     values = [0.010] * 5 + [0.020] * 5 + [0.010] * 5
     baseline = [0.020] * 10
-    project = measured(folder, values, [*baseline, *[0.010] * 5])
+    project = measured(tmp_path, values, [*baseline, *[0.010] * 5])
     assert "open" in states(run, project)
-    project = measured(folder.with_name("fixed"), values, [*baseline, *[0.020] * 5])
+    project = measured(tmp_path / "fixed", values, [*baseline, *[0.020] * 5])
     assert states(run, project) == ["fixed"]
 
 
 # --- busy machines ---
 
 
-def test_load_is_read_from_the_notes(folder: Path) -> None:
-    project = made(folder, 2)
+def test_load_is_read_from_the_notes(tmp_path: Path) -> None:
+    project = made(tmp_path, 2)
     project.measure(0, {BASELINE: 0.02, NUMPY: 0.01}, load=0.4)
     project.measure(1, {BASELINE: 0.02, NUMPY: 0.01})
     frame = results.read(project.results)
@@ -126,8 +116,8 @@ def test_load_is_read_from_the_notes(folder: Path) -> None:
     assert str(frame.load.dtype) == "float64"
 
 
-def test_busy_results_alone_are_no_ground(run: Run, folder: Path) -> None:
-    project = made(folder, 12)
+def test_busy_results_alone_are_no_ground(run: Run, tmp_path: Path) -> None:
+    project = made(tmp_path, 12)
     for number in range(12):
         busy = number >= 10
         project.measure(number, {NUMPY: 0.02 if busy else 0.01}, load=0.5 if busy else 0.02)
@@ -149,8 +139,8 @@ def test_busy_results_alone_are_no_ground(run: Run, folder: Path) -> None:
     assert states(run, project) == []
 
 
-def test_busy_results_are_hollow(folder: Path) -> None:
-    project = made(folder, 6)
+def test_busy_results_are_hollow(tmp_path: Path) -> None:
+    project = made(tmp_path, 6)
     for number in range(6):
         load = 0.5 if number == 3 else 0.02
         project.measure(number, {NUMPY: 0.012 if number == 3 else 0.01}, load=load)
@@ -161,9 +151,9 @@ def test_busy_results_are_hollow(folder: Path) -> None:
     assert list(hollow.get_ydata()) == pytest.approx([12.0])
 
 
-def test_without_a_known_load_a_slow_baseline_marks_what_is_beside_it(folder: Path) -> None:
+def test_without_a_known_load_a_slow_baseline_marks_what_is_beside_it(tmp_path: Path) -> None:
     baseline = [0.02, 0.02, 0.03, 0.02, 0.02, 0.02]
-    lines = history.series(results.read(measured(folder, [0.01] * 6, baseline).results))
+    lines = history.series(results.read(measured(tmp_path, [0.01] * 6, baseline).results))
     for one in lines:
         assert [point.busy for point in one.points] == [False, False, True, False, False, False]
         assert not any(point.loaded for point in one.points)
@@ -172,9 +162,9 @@ def test_without_a_known_load_a_slow_baseline_marks_what_is_beside_it(folder: Pa
 # --- what is said ---
 
 
-def test_what_remains_is_said(run: Run, folder: Path) -> None:
+def test_what_remains_is_said(run: Run, tmp_path: Path) -> None:
     values = [0.010] * 6 + [0.0258] * 6 + [0.0132] * 6
-    project = measured(folder, values, [0.02] * 18)
+    project = measured(tmp_path, values, [0.02] * 18)
     code, out = gate(run, project)
     assert code == 1
     assert f"went up x2.58 at {project.commits[6][:8]}, x1.32 remains;" in out
@@ -182,8 +172,8 @@ def test_what_remains_is_said(run: Run, folder: Path) -> None:
     assert one["remains"] == pytest.approx(1.32)
 
 
-def test_arrows_name_their_series(folder: Path) -> None:
-    project = made(folder, 10)
+def test_arrows_name_their_series(tmp_path: Path) -> None:
+    project = made(tmp_path, 10)
     for number in range(10):
         up, down = (0.02, 0.01) if number >= 5 else (0.01, 0.02)
         project.measure(number, {BASELINE: 0.05, NUMPY: up, TORCH: down})
@@ -231,6 +221,6 @@ def test_on_a_busy_machine_nothing_fails_and_large_steps_are_suspected() -> None
 
 
 @pytest.mark.parametrize("values", [[0.002, 0.002, 0.002, 0.0], [0.0, 0.0, 0.0, 0.01, 0.02]])
-def test_a_time_of_zero_is_no_crash(run: Run, folder: Path, values: list[float]) -> None:
+def test_a_time_of_zero_is_no_crash(run: Run, tmp_path: Path, values: list[float]) -> None:
     """No clock reads it, but a stranger's file may have it."""
-    assert run(measured(folder, values))[0] == 0
+    assert run(measured(tmp_path, values))[0] == 0

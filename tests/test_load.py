@@ -15,6 +15,12 @@ from benchmarks.harness import others
 from demopool.results import asv_files
 from demopool.results.load import Counters, Loads
 
+pytest.importorskip("asv")
+
+from asv.plugins.virtualenv import Virtualenv
+
+from benchmarks.asv_plugin import Borrowed
+
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -74,6 +80,16 @@ def test_every_measurement_notes_its_counters(file: Path, monkeypatch: pytest.Mo
     cores = rows[1]["cores"]
     assert loads.of("sum numpy:cpu/direct vgg-b1", started, 60.0) == pytest.approx(0.5 / cores)
     assert loads.of("sum torch:cpu/direct vgg-b1", started, 60.0) == 0.0
+
+
+def test_the_last_measurement_of_every_commit_has_counters_after_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Virtualenv, "install_project", lambda *_: None)
+    notes.start("sum numpy:cpu/direct vgg-b1")
+    Borrowed.install_project(object.__new__(Borrowed), None, None, "the next commit")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row.get("what") for row in rows[1:]] == ["sum numpy:cpu/direct vgg-b1", None]
 
 
 def test_the_end_of_an_asv_that_measured_nothing_is_not_noted(file: Path) -> None:

@@ -44,6 +44,22 @@ def test_importing_is_light() -> None:
     assert int(count) < 120
 
 
+def test_torch_is_loaded_without_its_compiler() -> None:
+    """Which takes as long to import as torch itself; a constant is marked as it would mark it."""
+    pytest.importorskip("torch")
+    code = """
+        import sys, numpy, demopool
+        demopool.describe(numpy.ones((3, 2)), "democratic", backend="torch:cpu")
+        print(*(name for name in ("torch._dynamo", "sympy") if name in sys.modules))
+        import torch
+        from demopool.implementations.torch_any import tensors
+        ours, theirs = (lambda: 0), (lambda: 0)
+        tensors.constant(ours), torch.compiler.assume_constant_result(theirs)
+        print(vars(ours) == vars(theirs))
+    """
+    assert python(code).stdout.splitlines() == ["", "True"]
+
+
 SLOW_LOAD = """
     import signal, sys, threading, time
     import numpy as np, demopool as dp

@@ -289,6 +289,7 @@ LEAVES = unruly("leaves", lambda X, a, order: os._exit(0))
 EXITS = unruly("exits", lambda X, a, order: sys.exit())
 CRASHES = unruly("crashes", lambda X, a, order: os.kill(os.getpid(), signal.SIGSEGV))
 HANGS = unruly("hangs", lambda X, a, order: time.sleep(1000))
+LOST = replace(LEAVES, library="lost", load=lambda device, threads: os._exit(0))
 """
 
 
@@ -297,7 +298,7 @@ def test_a_kernel_that_exits_crashes_or_hangs_fails_its_cell_and_the_next_is_jud
 ) -> None:
     (plugins / "unruly_backends.py").write_text(UNRULY)
     entry = plugins / "plain_backend-1.0.dist-info" / "entry_points.txt"
-    names = ("leaves", "exits", "crashes", "hangs")
+    names = ("leaves", "exits", "crashes", "hangs", "lost")
     lines = (f"{name} = unruly_backends:{name.upper()}" for name in names)
     entry.write_text("\n".join(["[demopool.backends]", *lines]))
     written = plugins / "cells.json"
@@ -319,12 +320,14 @@ def test_a_kernel_that_exits_crashes_or_hangs_fails_its_cell_and_the_next_is_jud
         "exits:cpu": ("error", r"raised: SystemExit, at .*unruly_backends\.py:\d+ in"),
         "crashes:cpu": ("error", r"Segmentation fault.* at .*unruly_backends\.py:\d+ in"),
         "hangs:cpu": ("timeout", r"no answer within 10 s, at .*unruly_backends\.py:\d+ in"),
+        "lost:cpu": ("error", r"exited with code 0 in loading its library"),
     }
     for backend, (state, reason) in expected.items():
         assert pooled[backend]["state"] == state, pooled[backend]
         assert re.search(reason, pooled[backend]["reason"]), pooled[backend]
         assert f"{backend} pool by direct, order 2, float32: {state}" in told.stderr
-    assert {r["state"] for r in rows if r["operation"] == "normalize"} == {"ok"}
+    others = [r for r in rows if r["operation"] == "normalize"]
+    assert {r["state"] for r in others if r["backend"] != "lost:cpu"} == {"ok"}
 
 
 def test_check_can_be_narrowed() -> None:

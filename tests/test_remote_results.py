@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from demopool import results
-from demopool.commands import main
 from demopool.common import places
 from demopool.errors import InvalidInput
 from demopool.results import remote
@@ -21,6 +19,7 @@ pytest.importorskip("asv")
 
 import asv_project
 from asv_project import MACHINE, Project
+from made_history import Run
 
 
 @pytest.fixture(scope="session")
@@ -63,26 +62,15 @@ def test_a_repository_is_read_as_its_folder_is(project: Project, theirs: Path) -
     assert len(results.read([f"file://{theirs}", project.results])) == 2 * len(mine)
 
 
-def test_commands_take_an_address(
-    theirs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def run(*arguments: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["demopool", *arguments])
-        with pytest.raises(SystemExit) as done:
-            main()
-        return done.value.code, *capsys.readouterr()
-
+def test_commands_take_an_address(theirs: Path, tmp_path: Path, command: Run) -> None:
     address = f"file://{theirs}"
-    code, out, _ = run("history", address, "--json")
+    code, out, _ = command("history", address, "--json")
     assert (code, bool(json.loads(out)["series"])) == (0, True)
     page = tmp_path / "page"
-    assert run("report", "--results", address, "--output", str(page))[0] == 0
+    assert command("report", "--results", address, "--output", page)[0] == 0
     assert MACHINE in (page / "report.html").read_text()
     missing = f"file://{tmp_path / 'missing'}"
-    code, _, err = run("history", missing)
+    code, _, err = command("history", missing)
     assert (code, f"{missing} cannot be read" in " ".join(err.split())) == (2, True)
 
 

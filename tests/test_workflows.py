@@ -45,7 +45,9 @@ def _measuring(project, group, patterns):
 
 asv_runs.measuring = _measuring
 """
-"""At the end of verdicts.py: turns use asv as a library, which is not faked."""
+"""A module, ``turns``, that commands import: turns use asv as a library, which is not faked."""
+
+COMMAND = "import turns; from demopool.commands import main; main()"
 
 
 def steps_of(workflow: str) -> list[dict[str, Any]]:
@@ -85,12 +87,13 @@ class Runner:
         with (self.clone / "benchmarks" / "profiles.py").open("a") as file:
             file.write(FEWER)
         with (self.clone / "tools" / "verdicts.py").open("a") as file:
-            file.write(TURNS)
+            file.write("import turns\n")
 
     def _stub_environment(self) -> None:
         """A .venv that needs no installing, with a fake asv."""
         fake = self.folder / "fake"
         shutil.copytree(ROOT / "tests" / "fake_asv", fake / "asv")
+        (fake / "turns.py").write_text(TURNS)
         suite = self.folder / "suite.json"
         suite.write_text(json.dumps(_suite()))
         scripts = self.clone / ".venv" / "bin"
@@ -98,7 +101,8 @@ class Runner:
         programs = {
             scripts / "python": f'exec {sys.executable} "$@"',
             scripts / "asv": f'exec {sys.executable} -m asv "$@"',
-            scripts / "demopool": f'[ "$1" = "$SKIP" ] || exec {sys.executable} -m demopool "$@"',
+            scripts
+            / "demopool": f'[ "$1" = "$SKIP" ] || exec {sys.executable} -c "{COMMAND}" "$@"',
             self.folder / "bin" / "gh": f'echo "$@" >> {self.asked}; cat "$5" >> {self.asked}',
         }
         for file, text in programs.items():
@@ -207,6 +211,7 @@ def test_two_nights(runner: Runner) -> None:
     measured = results.read(f"file://{runner.origin}")
     assert set(measured["commit"]) == {*first["commit"], *second}
     assert "numpy:cpu" in runner.summary.read_text()
+    assert "Confirmed regression" in runner.summary.read_text()
 
 
 def test_a_pull_request_that_is_slower_and_one_that_is_not(runner: Runner) -> None:

@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import IO
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.notes import TICKS_VARIABLE
 from benchmarks.profiles import Slice
+from demopool.commands.output import progress, tell
 from demopool.common import guard
 
 FAILED = 2
 """asv's exit code when a benchmark failed; its results are kept all the same."""
 PATIENCE = 10.0
 """Seconds for asv to end its processes when it is interrupted."""
+LINE_SECONDS = 20.0
+"""Between two lines about progress, where there is no terminal: a run may take hours."""
 PREFIX = "demopool-bench-"
 """Of the folders of temporary files."""
 
@@ -76,55 +77,41 @@ def alone(folder: Path) -> Iterator[Lock]:
         yield lock
 
 
-def run(
-    todo: list[tuple[Slice, list[str]]],
-    errors: Console,
-    lock: Lock | None = None,
-    times: int = 1,
-) -> None:
+class Interrupted(click.ClickException):
+    """One sentence on what is kept."""
+
+
+def run(todo: list[tuple[Slice, list[str]]], lock: Lock | None = None, times: int = 1) -> None:
     """Slice after slice; ``times`` is how often a command measures each cell."""
-    bar = Progress(
-        TextColumn("measuring"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    )
-    with bar:
-        total = float(sum(times * len(part.cells) for part, _ in todo))
-        task = bar.add_task("", total=total)
+    total = sum(times * len(part.cells) for part, _ in todo)
+    failed = []
+    with progress("measuring", LINE_SECONDS) as report:
         done = 0
         for number, (part, command) in enumerate(todo):
-            size = times * len(part.cells)
-            bar.update(task, completed=done, description=part.title)
-            if not errors.is_terminal:
-                errors.print(f"[{number + 1}/{len(todo)}] {part.title}: {size} measurements")
 
-            def progress(count: int, what: str, done: int = done, size: int = size) -> None:
-                bar.update(task, completed=done + min(count, size), description=what)
+            def tick(count: int, what: str, done: int = done, part: Slice = part) -> None:
+                most = times * len(part.cells)
+                report(done + min(count, most), total, f"{part.title}: {what}")
 
             try:
-                code, output = follow(command, progress, lock)
+                code, output = follow(command, tick, lock)
             except KeyboardInterrupt:
-                bar.stop()
-                raise click.ClickException(
+                raise Interrupted(
                     f"interrupted; {number} of {len(todo)} parts are finished and kept, "
                     "the next run goes on from there"
                 ) from None
             # asv has the code of a failed benchmark for a command line that it does not know, too.
             if code not in (0, FAILED) or output.startswith("usage:"):
-                bar.stop()
                 raise click.ClickException(f"asv failed with code {code}:\n{output[-3000:]}")
             if code == FAILED:
-                errors.print(f"{part.title}: something failed; the reasons come at the end")
-            done += size
+                failed.append(part.title)
+            done += times * len(part.cells)
+    for title in failed:
+        tell(f"{title}: something failed; the reasons come at the end")
 
 
 def follow(
-    command: list[str], progress: Callable[[int, str], None], lock: Lock | None = None
+    command: list[str], report: Callable[[int, str], None], lock: Lock | None = None
 ) -> tuple[int, str]:
     """Run asv under its guard and show how far it is: its exit code and output.
 
@@ -152,7 +139,7 @@ def follow(
         try:
             while process.poll() is None:
                 done = _lines(ticks)
-                progress(len(done), done[-1] if done else "preparing")
+                report(len(done), done[-1] if done else "preparing")
                 time.sleep(0.1)
         finally:
             process.stdin.close()

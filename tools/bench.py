@@ -19,7 +19,7 @@ from asv.config import Config
 from rich.console import Console
 
 import demopool
-from benchmarks import checkout
+from benchmarks import checkout, plugins
 from benchmarks.harness import ROOT, vocabulary
 from benchmarks.machine_name import machine_name
 from benchmarks.profiles import PROFILES, Slice, slices
@@ -94,7 +94,7 @@ def bench(
         seconds = sum(estimate.seconds(part.cells) for part, _ in todo)
         errors.print(f"{len(todo)} parts, {estimate.sentence(seconds)} by the cost model.")
     with alone(plan.folder) as lock:
-        run(todo, errors, lock)
+        run(todo, lock)
     frame = plans[-1].results()
     screen = table_console()
     show(frame, screen)
@@ -215,7 +215,7 @@ def usable_backends() -> tuple[str, ...]:
 
 
 def _is_timed(row: dict[str, Any]) -> bool:
-    return row["backend"] in vocabulary.TIMED_BACKENDS
+    return row["backend"] in (*vocabulary.TIMED_BACKENDS, *plugins.listed())
 
 
 def config_with(*, threads: int | None = None, folder: str | None = None) -> Path:

@@ -26,7 +26,7 @@ from demopool.results.history.changes import RATIO
 from demopool.results.history.confirming import Confirmation
 
 from . import estimate, verdicts
-from .asv_process import Lock, alone, run
+from .asv_process import Interrupted, Lock, alone, run
 from .bench import (
     Plan,
     config_with,
@@ -84,6 +84,8 @@ def bench_pr(base: str, pattern: str | None, rounds: int, output: Path | None) -
             for old in plan.folder.glob("*-*.json*"):
                 old.unlink()
             found = compared(plan, start, cells, rounds, errors, lock)
+    except (KeyboardInterrupt, Interrupted):
+        raise NothingMeasured("interrupted; nothing is kept") from None
     except (checkout.NoCommit, click.ClickException, DemopoolError) as problem:
         raise NothingMeasured(str(problem)) from None
     text = verdicts.markdown(found, start, plan.commit)
@@ -121,7 +123,7 @@ def compared(
     plan: Plan, start: str, cells: set[Cell], rounds: int, errors: Console, lock: Lock
 ) -> verdicts.Comparison:
     """Measured, and what seems changed measured again."""
-    _measure(plan, start, cells, rounds, errors, lock)
+    _measure(plan, start, cells, rounds, lock)
     found = verdicts.compare(results.read(plan.folder), start, plan.commit, cells)
     seem = {kind: found.cells(kind) for kind in (verdicts.SLOWER, verdicts.FASTER)}
     count = sum(map(len, seem.values()))
@@ -146,9 +148,7 @@ def in_turns(plan: Plan, pair: tuple[str, str], cells: set[Cell]) -> dict[Cell, 
     return {patterns[name]: answer for name, answer in found.items()}
 
 
-def _measure(
-    plan: Plan, start: str, cells: set[Cell], rounds: int, errors: Console, lock: Lock
-) -> None:
+def _measure(plan: Plan, start: str, cells: set[Cell], rounds: int, lock: Lock) -> None:
     part = Slice(
         "both commits in turns", tuple(cell.pattern for cell in sorted(cells)), frozenset(cells)
     )
@@ -156,7 +156,7 @@ def _measure(
     write_text(hashes, f"{start}\n{plan.commit}\n")
     turns = ("--interleave-rounds", "--attribute", f"rounds={rounds}")
     command = plan.command(part, *turns, commits=f"HASHFILE:{hashes}")
-    run([(part, command)], errors, lock, times=2 * rounds)
+    run([(part, command)], lock, times=2 * rounds)
 
 
 def _plan(base: str) -> tuple[Plan, str]:

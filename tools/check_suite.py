@@ -45,7 +45,7 @@ def main() -> int:
     plan = planned(config_with(folder="suite"), [every])
     shutil.rmtree(plan.folder.parent, ignore_errors=True)
     plan = planned(plan.config, [every])
-    run([(every, plan.command(every, "--quick"))], errors)
+    run([(every, plan.command(every, "--quick"))])
     found = problems(plan.results(), every)
     for problem in found:
         errors.print(problem)

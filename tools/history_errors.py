@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from demopool.report import history_plot
 from demopool.results import history
 from demopool.results.history import Point, Series
 from demopool.results.history.confirming import LOOKS, judge
 
-COMMITS = [f"{number:040x}" for number in range(12)]
+COMMITS = [40 * f"{number:x}" for number in range(12)]
 NOISE = 0.04
 SECONDS = 0.01
 RATIO = 1.10
 
+NONE = (1.0, len(COMMITS))
 STEPS = {
-    "none": (1.0, 12),
+    "none": NONE,
     "x1.42 at the newest": (1.42, 11),
     "x1.42 since three": (1.42, 9),
     "x2 at the newest": (2.0, 11),
@@ -132,9 +136,9 @@ def lines(
                 machine="simulated",
                 environment=None,
                 threads=1,
-                benchmark="descriptors.Sum.time_call",
+                benchmark="descriptors.Democratic.time_call",
                 kind="descriptor",
-                subject="sum",
+                subject="democratic",
                 measure="call_s",
                 unit="seconds",
                 candidate=name,
@@ -223,11 +227,28 @@ def table(runs: int, seed: int) -> Sequence[str]:
     return rows
 
 
+def draw_one(file: Path, seed: int) -> None:
+    """Left a commit that made a candidate slower, right a machine that became slower."""
+    draw = random.Random(seed)
+    shown = []
+    for case, machine, step in (
+        ("vgg-b1", busy_known, (1.42, 6)),
+        ("vgg-b8", slower_machine, NONE),
+    ):
+        shown += [replace(one, case=case) for one in lines(machine, step, draw)[:2]]
+    found = {one: history.steps(one, history.Thresholds()) for one in shown}
+    history_plot.draw(shown, COMMITS, found, file)
+
+
 @click.command()
 @click.option("--runs", default=1000, show_default=True, help="Simulated histories a cell.")
 @click.option("--seed", default=0, show_default=True)
-def main(runs: int, seed: int) -> None:
+@click.option("--png", type=click.Path(path_type=Path), help="Only draw one such history.")
+def main(runs: int, seed: int, png: Path | None) -> None:
     """Percent of runs that fail / only suspect; confirmed / refuted / undecided; told / tried."""
+    if png is not None:
+        draw_one(png, seed)
+        return
     click.echo("\n".join(table(runs, seed)))
 
 

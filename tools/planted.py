@@ -176,11 +176,12 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def busy(count: int, niceness: int) -> Iterator[None]:
+def busy(count: int) -> Iterator[None]:
     """So many other processes that never wait; they end with this one, whatever ends it."""
     spin = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(9999))"
-    spinning = ["nice", "-n", str(niceness), sys.executable, "-c", spin]
-    others = [subprocess.Popen(spinning) for _ in range(count)]
+    spinning = [sys.executable, "-c", spin]
+    # Linux may share the cores among sessions: in one together they would count as one.
+    others = [subprocess.Popen(spinning, start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:
@@ -300,7 +301,6 @@ def _words(one: tuple[str, str, str, str | None], names: Mapping[str, str]) -> s
 @click.option("--nothing", is_flag=True, help="Commits that change nothing: nothing may be named.")
 @click.option("--ratio", default=RATIO, show_default=True, help="That history is called with.")
 @click.option("--busy", "others", default=2, show_default=True, help="Busy processes beside it.")
-@click.option("--nice", "niceness", default=0, show_default=True, help="Of the busy processes.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -308,9 +308,7 @@ def _words(one: tuple[str, str, str, str | None], names: Mapping[str, str]) -> s
     show_default=True,
     help="For the copy and for what was found; repetitions that are there are not done again.",
 )
-def main(
-    repetitions: int, nothing: bool, ratio: float, others: int, niceness: int, folder: Path
-) -> None:
+def main(repetitions: int, nothing: bool, ratio: float, others: int, folder: Path) -> None:
     """Measure planted changes on a copy of this repository, and judge what history says.
 
     \b
@@ -324,7 +322,7 @@ def main(
     copy = planted(folder / f"copy-{kind}", steps, bad)
     file = folder / f"{kind}.jsonl"
     errors = Console(stderr=True, highlight=False, markup=False)
-    with busy(others, niceness):
+    with busy(others):
         for number in range(len(_read(file)), repetitions):
             found = repetition(copy, ratio, folder / f"{kind}-{number}")
             found = {"commit": _git(ROOT, "rev-parse", "HEAD"), **judged(copy, found), **found}

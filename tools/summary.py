@@ -10,6 +10,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import plugins
 from demopool.common.units import readable
 from demopool.problem.vocabulary import TIMED_BACKENDS, Backend
 from demopool.trials.measures import MEASURES
@@ -77,8 +78,8 @@ def show_absent(backends: list[dict[str, Any]], screen: Console) -> None:
     for row in backends:
         if not Backend(row["backend"]).is_timed:
             continue
-        if row["backend"] not in TIMED_BACKENDS:
-            plugin = "a plug-in, and the suite has the same candidates on every machine"
+        if row["backend"] not in (*TIMED_BACKENDS, *plugins.listed()):
+            plugin = f"a plug-in, and {plugins.VARIABLE} does not list it"
             reasons.setdefault(plugin, []).append(row["backend"])
         elif row["state"] != "ok":
             reasons.setdefault(row["reason"], []).append(row["backend"])

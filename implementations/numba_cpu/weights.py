@@ -83,7 +83,7 @@ def _step(a: Array, Ka: Array, target: Array, tau: float) -> None:
     exponent = a.dtype.type(tau)
     if tau == 0.5:
         for i in range(len(a)):
-            a[i] /= np.sqrt(a[i] * Ka[i] / target[i])
+            a[i] = np.sqrt(a[i] * target[i] / Ka[i])
     else:
         for i in range(len(a)):
             a[i] /= (a[i] * Ka[i] / target[i]) ** exponent
@@ -209,16 +209,19 @@ def _weights_of_group(given: Array, by_channel: bool, order: int, **settings: An
     c = np.empty(images)
     if products.image_by_image(images, n, d):
         spread(_gram_images, images, given, by_channel, order, K, row_sums, norms, c)
-        for unsafe in np.flatnonzero(~scaling.is_safe(norms)).tolist():
-            c[unsafe] = scaling.gram_in_range(X[unsafe], K[unsafe])
-            _kernel_images(unsafe, unsafe + 1, order, K, row_sums, norms)
+        if not scaling.are_ordinary(norms):
+            for unsafe in np.flatnonzero(~scaling.is_safe(norms)).tolist():
+                c[unsafe] = scaling.gram_in_range(X[unsafe], K[unsafe])
+                _kernel_images(unsafe, unsafe + 1, order, K, row_sums, norms)
     else:
         for b in range(images):
             c[b] = scaling.gram_in_range(X[b], K[b])
         spread(_kernel_images, images, order, K, row_sums, norms)
     spread(_sinkhorn_images, images, K, row_sums, *_numbers(**settings), weights)
     weights *= scaling.weights_factors(c, X.dtype, order=order, **settings)
-    weights[np.logical_not(democratic.present(X, norms))] = 0
+    present = democratic.present(X, norms)
+    if present is not True:
+        weights[~present] = 0
     return weights
 
 
@@ -243,9 +246,7 @@ def _shared_kernel(image: Array, order: int, K: Array) -> democratic.Kernel:
     # Add in a fixed order, so that the result is reproducible.
     row_sums = np.add.reduce([sums[start] for start in sorted(sums)])
     present = democratic.present(image, squared_norms)
-    return democratic.Kernel(
-        lambda v: blas.symmetric_times_vector(K, v), row_sums, squared_norms, present, c
-    )
+    return democratic.Kernel(lambda v: blas.symmetric_times_vector(K, v), row_sums, present, c)
 
 
 @kernel

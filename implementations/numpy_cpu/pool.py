@@ -91,14 +91,19 @@ def _normalize_triangle(S: Array, rooted: bool) -> bool:
 
 def _normalize_rows(rows: Array, rooted: bool) -> None:
     """Each row by itself, all of them in the cache."""
-    memory = np.empty_like(rows)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        (np.abs if rooted else np.square)(rows, out=memory)
+        memory = (np.abs if rooted else np.square)(rows)
         totals = np.add.reduce(memory, axis=-1, keepdims=True)
     least, most = _limits(rows.shape[1], rows.dtype, rooted)
-    known = (totals > least) & (totals < most)
-    if np.logical_and.reduce(known, axis=None):
-        rows[...] = _scaled(rows, rooted, np.sqrt(totals, out=totals), memory)
+    low, high = np.minimum.reduce(totals, axis=None), np.maximum.reduce(totals, axis=None)
+    if low > least and high < most:
+        lengths = np.sqrt(totals)
+        if rooted:
+            np.sqrt(memory, out=memory)
+            memory /= lengths
+            np.copysign(memory, rows, out=rows)
+        else:
+            rows /= lengths
     elif len(rows) == 1:
         _normalize_flat(rows[0], rooted)
     else:
@@ -143,9 +148,9 @@ def _limits(size: int, dtype: Any, rooted: bool) -> tuple[float, float]:
     return 0.0 if rooted else size * float(limits.tiny) / float(limits.eps), float(limits.max)
 
 
-def _scaled(part: Array, rooted: bool, length: Array | float, memory: Array) -> Array:
+def _scaled(part: Array, rooted: bool, length: float, memory: Array) -> Array:
     """The values to write, in ``memory``."""
-    scaled = memory.reshape(-1)[: part.size].reshape(part.shape)
+    scaled = memory[: part.size].reshape(part.shape)
     if not rooted:
         return np.divide(part, length, out=scaled)
     np.abs(part, out=scaled)

@@ -7,12 +7,11 @@ products as small as these are computed in the calling thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from demopool.implementations.shared import blas, scaling
+from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
 
 # Up to so many multiplications OpenBLAS uses no threads: of two matrices, of a matrix and a vector.
@@ -32,42 +31,32 @@ def together(bytes_of_one: int) -> int:
     return max(1, _STACK_BYTES // bytes_of_one)
 
 
-def grams_in_range(images: Array, out: Array) -> Array | float:
-    """Gram matrices of c X as ``scaling.gram_in_range``, small ones whole, and c of each image, or
-    1.0 if that is c of all."""
-    n, d = images.shape[1:]
-    dtype = blas.working_dtype(images)
-    if not are_small(n, d):
-        found = [
-            scaling.gram_in_range(blas.working(image), part)
-            for (_, image), part in zip(blas.images(images), out, strict=True)
-        ]
-        return np.array(found)
-    images = np.ascontiguousarray(images, dtype)
+def kernel(images: Array, order: int, K: Array) -> democratic.Kernel:
+    """K of every small image, whole."""
+    images = np.ascontiguousarray(images, K.dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        np.matmul(images, images.mT, out=out)
-    squared_norms = out.diagonal(axis1=1, axis2=2)
-    if scaling.are_ordinary(squared_norms):
-        return 1.0
-    c = np.ones(len(images))
-    for b in np.flatnonzero(~scaling.is_safe(squared_norms)):
-        image, c[b] = scaling.into_range(images[b])
-        np.matmul(image, image.T, out=out[b])
-    return c
+        np.matmul(images, images.mT, out=K)
+    squared_norms = K.diagonal(axis1=1, axis2=2)
+    is_ordinary = scaling.are_ordinary(squared_norms)
+    c: Array | float = 1.0
+    present: Array | bool = True
+    if not is_ordinary:
+        c = np.ones(len(images))
+        for b in np.flatnonzero(~scaling.is_safe(squared_norms)):
+            image, c[b] = scaling.into_range(images[b])
+            np.matmul(image, image.T, out=K[b])
+        present = democratic.present(images, squared_norms)
+    to_kernel(K, order)
+    row_sums = np.add.reduce(K, axis=-1)
+    return democratic.Kernel(partial(np.matvec, K), row_sums, present, c, is_full=is_ordinary)
 
 
-def product_with(K: Array, d: int) -> Callable[[Array], Array]:
-    """``K v`` of every image, for K as :func:`grams_in_range` fills it from d columns."""
-    if are_small(K.shape[-1], d):
-        return partial(np.matvec, K)
-
-    def times(v: Array) -> Array:
-        found = np.empty_like(v)
-        for S, a, row in zip(K, v, found, strict=True):
-            row[...] = blas.symmetric_times_vector(S, a)
-        return found
-
-    return times
+def to_kernel(gram: Array, order: int) -> None:
+    """Kernel values of a Gram matrix, in its place."""
+    if order == 2:
+        np.multiply(gram, gram, out=gram)
+    else:
+        np.maximum(gram, 0.0, out=gram)
 
 
 def moments(images: Array, a: Array | None, out: Array) -> None:

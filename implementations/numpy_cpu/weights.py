@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from demopool.implementations.shared import blas, democratic
+from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
 
 from . import stacks
@@ -17,29 +17,38 @@ _KERNEL_ROWS = 1024
 
 
 def dense(X: Array, *, order: int, **settings: Any) -> Array:
-    """Build the lower half of K once, then one symmetric mat-vec per iteration."""
+    """Build K once, or its lower half, then one symmetric mat-vec per iteration."""
     n, d = X.shape[-2:]
-    dtype = blas.working_dtype(X)
-    together = min(stacks.together(n * n * np.dtype(dtype).itemsize), prod(X.shape[:-2]))
-    # The upper triangle is never read. It is zero, so that blocks may extend into it.
-    kernels = np.zeros((together, n, n), dtype)
+    dtype = np.dtype(blas.working_dtype(X))
+    together = min(stacks.together(n * n * dtype.itemsize), prod(X.shape[:-2]))
+    if stacks.are_small(n, d):
+        kernels, make = np.empty((together, n, n), dtype), stacks.kernel
+    else:
+        # The upper triangle is never read. It is zero, so that blocks may extend into it.
+        kernels, make = np.zeros((together, n, n), dtype), _kernel
 
     def kernel_of(images: Array) -> democratic.Kernel:
-        K = kernels[: len(images)]
-        c = stacks.grams_in_range(images, K)
-        squared_norms = K.diagonal(axis1=1, axis2=2).copy()
-        for start in range(0, n, _KERNEL_ROWS):
-            lower = K[:, start : start + _KERNEL_ROWS, : start + _KERNEL_ROWS]
-            if order == 2:
-                np.multiply(lower, lower, out=lower)
-            else:
-                np.maximum(lower, 0.0, out=lower)
-        times = stacks.product_with(K, d)
-        row_sums = times(np.ones_like(squared_norms))
-        present = democratic.present(images, squared_norms)
-        return democratic.Kernel(times, row_sums, squared_norms, present, c)
+        return make(images, order, kernels[: len(images)])
 
     return democratic.weights(X, kernel_of, together=together, order=order, **settings)
+
+
+def _kernel(images: Array, order: int, K: Array) -> democratic.Kernel:
+    """The lower half of K, image by image."""
+    parts = list(zip((image for _, image in blas.images(images)), K, strict=True))
+    c = np.array([scaling.gram_in_range(blas.working(image), S) for image, S in parts])
+    squared_norms = K.diagonal(axis1=1, axis2=2).copy()
+    for start in range(0, K.shape[-1], _KERNEL_ROWS):
+        rows = slice(start, start + _KERNEL_ROWS)
+        stacks.to_kernel(K[:, rows, : rows.stop], order)
+
+    def times(v: Array) -> Array:
+        if len(K) == 1:
+            return blas.symmetric_times_vector(K[0], v[0])[np.newaxis]
+        return np.stack([blas.symmetric_times_vector(*each) for each in zip(K, v, strict=True)])
+
+    row_sums = times(np.ones_like(squared_norms))
+    return democratic.Kernel(times, row_sums, democratic.present(images, squared_norms), c)
 
 
 def matrix_free(X: Array, **settings: Any) -> Array:

@@ -27,14 +27,15 @@ class Kernel(NamedTuple):
     """K of the features multiplied by c, a power of two (which multiplies exactly).
 
     Of one image, or of a stack of them: then vectors are rows of arrays, and so are those that
-    ``times`` takes, and c is a number for each, or one for all.
+    ``times`` takes, and c is a number for each, or one for all. ``present`` rows are not zero; True
+    if no row is. ``is_full`` if no row of K is known to be empty.
     """
 
     times: Product
     row_sums: Array
-    squared_norms: Array
     present: Array | bool
     c: Array | float
+    is_full: bool = False
 
 
 def weights(
@@ -69,23 +70,29 @@ def weights(
 
 def sinkhorn(kernel: Kernel, gamma: float, tau: float, iterations: int) -> Array:
     """T iterations by T products with K: K 1, needed for the target, also serves the first one."""
-    a = np.ones_like(kernel.squared_norms)
+    Ka = kernel.row_sums
+    if iterations == 0:
+        return np.ones_like(Ka)
     # A row of zeros, or of values too small to be squared twice, has an empty row in K. Setting its
     # row sum to one keeps its weight at 1, without effect on the others.
-    Ka = kernel.row_sums
-    empty = None if np.minimum.reduce(Ka, axis=None) > 0 else Ka == 0
+    empty = None if kernel.is_full or np.minimum.reduce(Ka, axis=None) > 0 else Ka == 0
     if empty is not None:
         Ka[empty] = 1.0
     target = Ka**gamma
-    for iteration in range(iterations):
-        if iteration:
-            Ka = kernel.times(a)
-            if empty is not None:
-                Ka[empty] = 1.0
-        s = np.multiply(a, Ka, out=Ka)
-        s /= target
-        s **= tau
-        a /= s
+    a = (target / Ka) ** tau
+    for _ in range(1, iterations):
+        Ka = kernel.times(a)
+        if empty is not None:
+            Ka[empty] = 1.0
+        if tau == 0.5:  # a root, and fewer passes: a call of NumPy takes as long as a small image
+            a *= target
+            a /= Ka
+            np.sqrt(a, out=a)
+        else:
+            Ka *= a
+            Ka /= target
+            Ka **= tau
+            a /= Ka
     return a
 
 
@@ -117,7 +124,7 @@ def matrix_free_kernel(image: Array, forms_of: Callable[[Array], Forms]) -> Kern
         return forms
 
     row_sums = times(np.ones_like(squared_norms))
-    return Kernel(times, row_sums, squared_norms, present(image, squared_norms), c)
+    return Kernel(times, row_sums, present(image, squared_norms), c)
 
 
 def blocks_of(image: Array) -> list[slice]:

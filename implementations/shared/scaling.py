@@ -54,7 +54,8 @@ def weights_factor(c: float, *, gamma: float, tau: float, iterations: int, order
 def weights_factors(c: Array | float, dtype: Any, **settings: Any) -> Any:
     """:func:`weights_factor` for one c, or as a column for those of a stack."""
     if isinstance(c, np.ndarray):
-        return np.array([[weights_factor(float(each), **settings)] for each in c], dtype)
+        factors = {each: weights_factor(each, **settings) for each in set(c.tolist())}
+        return np.array([[factors[each]] for each in c.tolist()], dtype)
     return dtype.type(weights_factor(c, **settings))
 
 

@@ -126,7 +126,7 @@ def _back(c: Tensor, gamma: float, tau: float, iterations: int, order: int) -> T
     return (torch.pow(wide, first) * torch.pow(wide, rest)).to(c.dtype)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@tensors.constant
 def _exponent(gamma: float, tau: float, iterations: int, order: int) -> tuple[float, float]:
     power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     return scaling.in_two_parts(power, np.float64)

@@ -26,6 +26,15 @@ _WORK_BYTES = 24 * 2**20
 _LARGEST_EXPONENT = {torch.float32: 120, torch.float64: 1000}
 
 
+def constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.compiler.assume_constant_result``, without importing the compiler.
+
+    That takes as long as importing torch, and most processes compile nothing.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 def without_autocast(device: str) -> AbstractContextManager[Any]:
     """Disable autocast, which would compute products in half precision; a meta device has none.
 

@@ -29,6 +29,8 @@ class Ranked:
     total_s                   of as many ``calls`` as were asked for, the first included
     compile_s                 how much longer a first call takes: to compile, and to start threads
     compiles_per              what it says it compiles for: ``shape``, ``dtype`` or nothing
+    cores                     how many threads really ran during calls on average, or waited for a
+                              core: processor time over time
     """
 
     backend: str
@@ -54,6 +56,7 @@ class Ranked:
     total_s: float | None = None
     compile_s: float | None = None
     compiles_per: str | None = None
+    cores: float | None = None
 
     @property
     def candidate(self) -> Candidate:

@@ -133,10 +133,12 @@ def choose(
             progress=progress,
             job_calls=calls,
         )
+        workers.conformance.retry, workers.conformance.save = retry, save
         before = None
         if not fresh and images is None:
             before = earlier_samples.EarlierSamples(path, race, retry=retry)
         had, interrupted, reason = (0, 0), False, ""
+        qualifying.rule_out(race)
         try:
             if before is not None:
                 race.recall(before.known())

@@ -31,6 +31,7 @@ _COLUMNS = {
     "95 %": 3,
     "x limit": 4,
     "rounds": 7,
+    "cores": 9,
     **{measure.heading: measure.rank for measure in ONCE.values()},
     "verdict": 0,
 }
@@ -194,6 +195,7 @@ def _cells(row: Ranked, best: float | None) -> dict[str, str]:
         "95 %": interval,
         "x limit": _times(row.median_s, row.limit_s),
         "rounds": str(row.rounds),
+        "cores": "-" if row.cores is None else f"{row.cores:.1f}",
         **{m.heading: readable(getattr(row, m.name), m.quantity) for m in ONCE.values()},
         "verdict": str(row.verdict or Verdict.UNKNOWN),
     }

@@ -65,6 +65,23 @@ def runners(
 
 def qualify(race: Race) -> None:
     """First calls, checks and memory, as far as a part of the budget goes."""
+    try:
+        _qualify(race)
+    finally:
+        race.conformance.close()
+
+
+def rule_out(race: Race) -> None:
+    """Those that are known not to conform, without starting a process."""
+    if race.conformance.retry:
+        return
+    for runner in race.fit:
+        refusal = race.conformance.known_refusal(runner.candidate, runner.case or race.case)
+        if refusal:
+            runner.fail(*refusal)
+
+
+def _qualify(race: Race) -> None:
     checks: list[float] = []
     tried = False  # one is, however small the budget
     for runner in race.fit:
@@ -81,11 +98,23 @@ def qualify(race: Race) -> None:
                     untried=True,
                 )
             continue
+        if not _conforms(race, runner):
+            continue
         if not runner.is_right:
             tried = True
             _check(race, runner, checks)
         if runner.is_right:
             _measure_once(race, runner)
+
+
+def _conforms(race: Race, runner: Runner) -> bool:
+    """By the quick examples of ``demopool check``, which is set-up."""
+    case = runner.case or race.case
+    with race.budget.setting_up():
+        refusal = race.conformance.refusal(runner.candidate, case, race.progress)
+    if refusal:
+        runner.fail(*refusal)
+    return refusal is None
 
 
 def _left(race: Race) -> float:

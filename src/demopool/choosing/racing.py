@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..common.units import readable
 from ..measurement.others import Others
 from ..problem.cases import Case
 from ..problem.vocabulary import State, Verdict
+from ..profiles import costs
 from ..trials.samples import Phase, Sample
 from . import rule
 from .budget import Budget, OutOfTime
@@ -144,7 +145,7 @@ class Race(Asking):
     ) -> bool:
         """Whether a call that took at least ``bound`` seconds shows that the runner is slower."""
         best = next((r for r in self.runners if r.name == lead), None)
-        if best is None:
+        if best is None or not all(costs.is_modelled(r.candidate.backend) for r in (runner, best)):
             return False
         by_model = runner.predicted / best.predicted
         return rule.is_far(bound, rounds, best.name, by_model)
@@ -175,6 +176,9 @@ class Race(Asking):
     def result(self, standing: Standing, reason: str = "") -> Result:
         """As it stands now; ``reason`` is why a verdict does not hold."""
         self._renew_limits()
+        for runner in self.runners:
+            if runner.cores:
+                self.keep(runner, "cores", median(runner.cores))
         copies = {
             runner.name: replace(runner, identity={**runner.identity}, once={**runner.once})
             for runner in self.runners

@@ -14,7 +14,7 @@ from .answer_types import Choice, Ranked
 from .racing import Result
 from .rule import Standing
 from .runners import Runner
-from .sentences import Sentence, disturbances
+from .sentences import Sentence, busy_threads, disturbances
 
 # In a tie: what one has to install, the least first. Plug-ins come last.
 _DEPENDENCIES = ("numpy", "numba", "torch", "cupy")
@@ -61,6 +61,7 @@ def answer(
     best, why = _recommended(competing, standing, state)
     fit = [runner for runner in race.runners if runner.state is State.OK]
     warnings = [*warnings, *(f"{r.name}: {r.warning}." for r in fit if r.warning)]
+    warnings += busy_threads(competing, threads)
     if race.rounds:
         warnings += disturbances(race.rounds, standing, interrupted)
     words = Sentence(race, restricted, max_memory, interrupted, max_error)

@@ -24,6 +24,7 @@ from ..trials import requests
 from ..trials.measures import MEASURES
 from ..trials.samples import Sample
 from .budget import Budget, OutOfTime
+from .conforming import Conformance
 from .referee import Referee
 
 # Threads of OpenBLAS spin for 25 to 93 ms after a call, as measured here, against whoever has the
@@ -64,6 +65,7 @@ class Runner:
     watched     it had a thorough turn
     doubted     a turn of it was not believed and made again in a new process: once, not twice
     max_error   the largest error with which it may compete
+    cores       that its process used during the calls of each thorough turn
     """
 
     candidate: Candidate
@@ -81,6 +83,7 @@ class Runner:
     watched: bool = False
     doubted: bool = False
     max_error: float | None = None
+    cores: list[float] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -119,6 +122,8 @@ class Workers:
         self.threads = threads
         self._running: dict[str, Worker] = {}
         self._stack = ExitStack()
+        self.conformance = Conformance(threads)
+        self._stack.callback(self.conformance.close)
         judge = Worker(threads, environment=QUIET_THREADS)
         self.referee = Referee(self._stack.enter_context(judge), images)
 
@@ -166,6 +171,7 @@ class Asking:
         self.case, self.budget = case, budget
         self.session = uuid.uuid4().hex[:12]
         self._workers, self.referee = workers, workers.referee
+        self.conformance = workers.conformance
         self._save, self._progress = save, progress
         self._ready: dict[str, int | None] = {}
         self._warm: dict[str, int | None] = {}
@@ -313,6 +319,8 @@ class Asking:
             self.keep_failure(runner)
             return Answer(State.WRONG, None, objection.reason)
         runner.leaks = runner.leaks or turn.leaked > 0
+        if turn.cores:
+            runner.cores.append(turn.cores)
         charged = turn.leaked / len(turn.sums)
         return Answer(State.OK, [seconds + charged for seconds in turn.seconds])
 

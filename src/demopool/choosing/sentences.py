@@ -15,6 +15,9 @@ from .racing import Result
 from .rule import BUSY_CORES, Round, Standing
 from .totals import DOUBT, FIRST_CALL_OFF, pays_after
 
+UNASKED_CORES = 0.3
+"""More than the threads that were asked for, from which on it is told."""
+
 LONG_ENOUGH = 8
 """Rounds, so that the halves of a race can be compared."""
 
@@ -187,6 +190,16 @@ def _some(names: Sequence[str]) -> str:
     if len(names) <= 4:
         return ", ".join(names)
     return f"{', '.join(names[:3])} and {len(names) - 3} others"
+
+
+def busy_threads(rows: Sequence[Ranked], threads: int) -> Iterator[str]:
+    """About candidates that used more cores than threads were asked for."""
+    busy = [row for row in rows if (row.cores or 0.0) > threads + UNASKED_CORES]
+    if busy:
+        most = max(row.cores or 0.0 for row in busy)
+        names = _some([str(row.candidate) for row in busy])
+        asked = "1 thread was" if threads == 1 else f"{threads} threads were"
+        yield f"{names} used up to {most:.1f} cores, though {asked} asked for."
 
 
 def disturbances(rounds: Sequence[Round], standing: Standing, interrupted: bool) -> Iterator[str]:

@@ -14,8 +14,8 @@ from rich.table import Table
 from .. import conformance
 from ..choosing.printing import LONG_COMPILATION
 from ..conformance import Cell, failed
+from ..conformance.cells import CELL_SECONDS, EMULATED_CELL_SECONDS
 from ..conformance.features import seed
-from ..conformance.matrix import CELL_SECONDS, EMULATED_CELL_SECONDS
 from ..contract import registry
 from ..contract.listing import backends as listed
 from ..machine.gpu import gpus
@@ -57,7 +57,8 @@ SCHEMA = 1
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Maximum for the first call of a cell, which loads and compiles, and for the rest of it.  "
+    help="Maximum for the first call of a cell, which compiles, and for the rest of it; to load a "
+    f"library has {SETUP_SECONDS:g} s of its own.  "
     f"[default: {SETUP_SECONDS:g} and {CELL_SECONDS:g}, for GPU code on the CPU "
     f"{EMULATED_CELL_SECONDS:g}]",
 )

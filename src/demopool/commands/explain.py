@@ -117,4 +117,6 @@ def _reason(option: Option) -> str:
         return words + option.reason
     if option.at_least_s is not None and option.measured_s is None:
         return f"given up after {readable(option.at_least_s, 'time')}"
+    if option.state is State.OK and option.predicted_s is None and option.measured_s is None:
+        return "not measured yet"
     return ""

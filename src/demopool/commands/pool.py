@@ -12,7 +12,7 @@ import click
 
 from ..common.program import EXIT_WRONG
 from ..common.units import readable
-from ..datasets.pooling import PoolResult, Progress, pool_files
+from ..datasets.pooling import PoolResult, Progress, images_of, pool_files
 from ..datasets.settings import ZERO_ROWS
 from ..problem.candidates import Candidate
 from ..problem.vocabulary import DESCRIPTORS, LAYOUTS, NORMALIZATIONS, NUMPY_DTYPES, VECTORIZATIONS
@@ -146,7 +146,7 @@ def _show(result: PoolResult) -> None:
     for one in result.decisions:
         candidate = str(Candidate(one.backend, one.route))
         taken[candidate] = taken.get(candidate, 0) + one.images
-    by = ", ".join(f"{name} ({count} images)" for name, count in taken.items())
+    by = ", ".join(f"{name} ({images_of(count)})" for name, count in taken.items())
     screen.print(f"{result.length} values each, {result.dtype}, by {by}.", soft_wrap=True)
 
 

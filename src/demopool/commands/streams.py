@@ -15,6 +15,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 def prepare() -> None:
     """Prepare streams and signals, before anything is read or written."""
     _replace_closed_streams()
+    _keep_output_apart()
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal cannot show must not be an error.
         if isinstance(stream, io.TextIOWrapper):
@@ -47,6 +48,17 @@ def _replace_closed_streams() -> None:
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def _keep_output_apart() -> None:
+    """Give our output a descriptor of its own: what libraries and plug-ins write to that of
+    standard output, past Python, goes to standard error and cannot get into our JSON."""
+    was = sys.stdout
+    if not isinstance(was, io.TextIOWrapper) or was is not sys.__stdout__ or was.fileno() != 1:
+        return
+    buffering = 1 if was.line_buffering else -1
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering, was.encoding, was.errors)
+    os.dup2(2, 1)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -18,16 +18,22 @@ from typing import Any
 import numpy as np
 
 from ..common.arrays import overwritten
+from ..errors import Unsupported
+from ..pooling.description import describe
 from ..pooling.operations import Operations
 from ..problem.operations import OPERATIONS
+from ..problem.routes import DESCRIPTOR_OF, FULL_RANK_ROOT, find
 from ..problem.vocabulary import Backend, Dtype, State
 from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, ON_TRIANGLES, ORDER_LAWS, Distance
+from .laws import LAWS, ON_TRIANGLES, Distance
+from .laws_of_describe import LAWS_OF_DESCRIBE, READY, TWO_STREAMS, UPPER
 
 # Each law is tried on these; the tests try many more.
 LAW_FEATURES = ("rectified", "n>d")
+
+_LAWS = {name: laws | LAWS_OF_DESCRIBE.get(name, {}) for name, laws in LAWS.items()}
 
 
 class Violation(Exception):
@@ -80,7 +86,7 @@ def answer(target: Target, example: Example) -> Outcome:
     question = ask(example, target.operation, target.order, target.dtype)
     try:
         result = call(target, question.arrays, question.options, question.expected.shape)
-    except Exception:
+    except BaseException:
         # It may have written into the question, which is kept for the next route.
         ask.cache_clear()
         raise
@@ -138,7 +144,9 @@ def check_cell(target: Target, *, quick: bool = False) -> CellResult:
             outcome = attempt()
         except Violation as violation:
             return CellResult(State.WRONG, None, where, str(violation))
-        except (Exception, SystemExit) as problem:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # a kernel's sys.exit too
             return CellResult(State.ERROR, None, where, _raised(problem))
         if outcome is None:
             continue
@@ -161,7 +169,7 @@ def first_calls(target: Target, *, quick: bool = False) -> tuple[float, float]:
     seconds = []
     for _ in range(2):
         began = time.perf_counter()
-        with suppress(Exception, SystemExit):
+        with suppress(BaseException):  # in a process of its own, which Ctrl-C does not reach
             answer(target, example)
         seconds.append(time.perf_counter() - began)
     return seconds[0], seconds[1]
@@ -188,17 +196,15 @@ def _obey(target: Target, name: str, features_name: str) -> None:
 
 
 def _wait(target: Target) -> None:
-    """What was waited for is there: reading it must not be the larger part of the work."""
+    """What was waited for is there: reading it adds no time."""
     ops = target.ops
     large = waiting.question(target.operation, target.route, target.order, target.dtype)
     given = {name: _move(ops, a, target.dtype, name) for name, a in large.arrays.items()}
 
     def call() -> Any:
-        result = _run(target, dict(given), large.options)
-        ops.wait(result)
-        return result
+        return _run(target, dict(given), large.options)
 
-    late = waiting.late_seconds(call, ops.to_numpy)
+    late = waiting.late_seconds(call, ops)
     if late:
         raise Violation("waiting", f"{late} of a result after wait(result) had returned")
 
@@ -239,17 +245,32 @@ def laws_of(target: Target) -> tuple[str, ...]:
     """The laws of an operation that hold for this order and this backend."""
     no_law: tuple[str, ...] = ()
     if target.order == 1:
-        no_law += ("symmetric", "positive semi-definite", ON_TRIANGLES)
+        no_law += ("symmetric", "positive semi-definite", ON_TRIANGLES, UPPER, TWO_STREAMS)
+    known = find(target.operation, target.route)
+    if not isinstance(known, str) and known.domain is FULL_RANK_ROOT:
+        no_law += (READY,)  # centred features have a smaller rank
     if target.ops is not None and not target.ops.implementation.pools_triangles:
         no_law += (ON_TRIANGLES,)
-    return tuple(name for name in LAWS[target.operation] if name not in no_law)
+    return tuple(name for name in _LAWS[target.operation] if name not in no_law)
 
 
 def try_law(target: Target, name: str, X: Array) -> Distance:
     """One law of the target's operation on one image."""
+    return _LAWS[target.operation][name](_Run(target), X, target.dtype)
 
-    def run(X: Array, a: Array | None = None, **options: Any) -> Array:
-        operation = OPERATIONS[target.operation]
+
+@dataclass(frozen=True)
+class _Run:
+    """What laws call: the target's route, by itself or by ``describe``."""
+
+    target: Target
+
+    @property
+    def order(self) -> int:
+        return self.target.order
+
+    def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array:
+        target, operation = self.target, OPERATIONS[self.target.operation]
         if options.get("symmetric") and target.ops.implementation.pools_triangles:
             X = np.where(np.tri(len(X), dtype=bool), X, X.dtype.type(np.nan))
         arrays: dict[str, Array | None] = {operation.arrays[0]: X}
@@ -259,10 +280,24 @@ def try_law(target: Target, name: str, X: Array) -> Distance:
             options["order"] = target.order
         return call(target, arrays, options)
 
-    law = LAWS[target.operation][name]
-    if law in ORDER_LAWS:
-        return law(run, X, target.dtype, order=target.order)  # type: ignore[call-arg]
-    return law(run, X, target.dtype)
+    def describe(self, *streams: Array, **options: Any) -> Array:
+        """Of arrays of the backend; of NumPy's where those of the backend have no arithmetic."""
+        ops = self.target.ops
+        descriptor = DESCRIPTOR_OF.get(self.target.operation, "sum")
+        options = {
+            "route": self.target.route if len(streams) == 1 else "auto",
+            "order": self.target.order,
+            "normalize": "none",
+            "zero_rows": "ignore",
+            **options,
+        }
+        given = [_move(ops, array, self.target.dtype, "X") for array in streams]
+        for X in (given, streams):
+            with suppress(Unsupported):
+                both = X[0] if len(X) == 1 else tuple(X)
+                found = describe(both, descriptor, backend=ops.name, **options)
+                return np.array(found if X is streams else ops.to_numpy(found))
+        raise Violation("describe", f"{ops.name} takes neither its own arrays nor NumPy's")
 
 
 def _run(target: Target, arrays: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ Both sides of a law are rounded, so tolerances are twice those for one result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -32,15 +33,24 @@ class Distance(NamedTuple):
 
 
 class Run(Protocol):
-    """Calls the route under test; ``arrays`` by name, in the order of the operation's arguments."""
+    """Calls the route under test; ``arrays`` by name, in the order of the operation's arguments.
+
+    order      1 or 2
+    describe   the same backend and route by ``demopool.describe``, of one or two streams
+    """
+
+    @property
+    def order(self) -> int: ...
 
     def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array: ...
+
+    def describe(self, *streams: Array, **options: Any) -> Array: ...
 
 
 Law = Callable[[Run, Array, str], Distance]
 
 
-def _distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = False) -> Distance:
+def distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = False) -> Distance:
     """Relative to the largest entry, or to every entry."""
     if entrywise:
         scale = np.where(wanted != 0, np.abs(wanted), 1.0)
@@ -56,28 +66,28 @@ def _distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = 
 
 def _permuted_weights(run: Run, X: Array, dtype: str) -> Distance:
     order = np.random.default_rng(0).permutation(len(X))
-    return _distance(run(X[order]), run(X)[order], _weights_allowed(X, dtype), entrywise=True)
+    return distance(run(X[order]), run(X)[order], _weights_allowed(X, dtype), entrywise=True)
 
 
-def _scaled_weights(run: Run, X: Array, dtype: str, *, order: int = 2) -> Distance:
+def _scaled_weights(run: Run, X: Array, dtype: str) -> Distance:
     """weights(cX) = c^(-order (1-gamma) (1-(1-2 tau)^T)) weights(X), c a power of two."""
     c, gamma, tau, iterations = 8.0, 0.25, 0.3, 5
     options: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
-    factor = c ** (-order * (1 - gamma) * (1 - (1 - 2 * tau) ** iterations))
+    factor = c ** (-run.order * (1 - gamma) * (1 - (1 - 2 * tau) ** iterations))
     scaled = run((X * c).astype(X.dtype), **options)
     plain = run(X, **options).astype(np.float64)
-    allowed = tolerance.for_weights(X, dtype, **options, order=order)
-    return _distance(scaled, factor * plain, allowed, entrywise=True)
+    allowed = tolerance.for_weights(X, dtype, **options, order=run.order)
+    return distance(scaled, factor * plain, allowed, entrywise=True)
 
 
 def _sum_pooling(run: Run, X: Array, dtype: str) -> Distance:
     present = (X != 0).any(axis=-1).astype(np.float64)
-    return _distance(run(X, gamma=1.0), present, _weights_allowed(X, dtype))
+    return distance(run(X, gamma=1.0), present, _weights_allowed(X, dtype))
 
 
-def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Distance:
+def _convergence(run: Run, X: Array, dtype: str) -> Distance:
     """``max |log s|`` never rises from one iteration to the next, rounding aside."""
-    K = reference.kernel(X, order=order)
+    K = reference.kernel(X, order=run.order)
     present = K.sum(axis=-1) > 0
     if not present.any():
         return Distance(0.0, 0.0)
@@ -90,7 +100,7 @@ def _convergence(run: Run, X: Array, dtype: str, *, order: int = 2) -> Distance:
         residual = float(np.abs(np.log(s)).max())
         rise, before = max(rise, residual - before), residual
     # log s moves by twice the relative error of a, in each of two steps.
-    allowed = tolerance.for_weights(X, dtype, **options, iterations=6, order=order)
+    allowed = tolerance.for_weights(X, dtype, **options, iterations=6, order=run.order)
     return Distance(rise, 2 * BOTH_SIDES * float(allowed))
 
 
@@ -100,7 +110,7 @@ def _padded_weights(run: Run, X: Array, dtype: str) -> Distance:
     wanted = np.concatenate([run(X), np.zeros(3)])
     if found[len(X) :].any():
         return Distance(float(np.abs(found[len(X) :]).max()), 0.0)
-    return _distance(found, wanted, _weights_allowed(X, dtype), entrywise=True)
+    return distance(found, wanted, _weights_allowed(X, dtype), entrywise=True)
 
 
 def _weights_allowed(X: Array, dtype: str) -> Array:
@@ -115,7 +125,7 @@ def _permuted(allowed: Callable[..., Array], **options: Any) -> Law:
         order = np.random.default_rng(0).permutation(len(X))
         made = _with_hashes(X, options)
         wanted = run(X, **made)
-        return _distance(run(X[order], **made), wanted, allowed(X, wanted, dtype))
+        return distance(run(X[order], **made), wanted, allowed(X, wanted, dtype))
 
     return law
 
@@ -124,7 +134,7 @@ def _zero_padded(allowed: Callable[..., Array], **options: Any) -> Law:
     def law(run: Run, X: Array, dtype: str) -> Distance:
         made = _with_hashes(X, options)
         wanted = run(X, **made)
-        return _distance(run(_padded(X), **made), wanted, allowed(_padded(X), wanted, dtype))
+        return distance(run(_padded(X), **made), wanted, allowed(_padded(X), wanted, dtype))
 
     return law
 
@@ -135,10 +145,10 @@ def _batch_equals_loop(allowed: Callable[..., Array], **options: Any) -> Law:
         batch = np.stack([X, X[::-1], (2 * X).astype(X.dtype)])
         one_by_one = np.stack([run(image, **made) for image in batch])
         claims = [
-            _distance(found, wanted, allowed(image, wanted, dtype))
+            distance(found, wanted, allowed(image, wanted, dtype))
             for image, found, wanted in zip(batch, run(batch, **made), one_by_one, strict=True)
         ]
-        return max(claims, key=_excess)
+        return max(claims, key=excess)
 
     return law
 
@@ -149,7 +159,7 @@ def _linear_in_weights(run: Run, X: Array, dtype: str) -> Distance:
     made = _with_hashes(X, {"k": 16})
     wanted = run(X, first, **made) + run(X, second, **made).astype(np.float64)
     found = run(X, first + second, **made)
-    return _distance(found, wanted, tolerance.for_sketch(X, first + second, wanted, 16, dtype))
+    return distance(found, wanted, tolerance.for_sketch(X, first + second, wanted, 16, dtype))
 
 
 def _kernel_estimate(run: Run, X: Array, dtype: str) -> Distance:
@@ -172,7 +182,7 @@ def _own_hashes(h1: Any, s1: Any, h2: Any, s2: Any) -> Hashes:
 
 def _symmetric(run: Run, X: Array, dtype: str) -> Distance:
     A = run(X)
-    return _distance(A, A.T, np.asarray(tolerance.unit(dtype)))
+    return distance(A, A.T, np.asarray(tolerance.unit(dtype)))
 
 
 def _positive(allowed: Callable[..., Array]) -> Law:
@@ -202,7 +212,7 @@ def _powers_multiply(run: Run, X: Array, dtype: str) -> Distance:
         allowed = errors[0] * sizes[1] + errors[1] * sizes[0] + errors[0] * errors[1]
         found = float(np.abs(first @ second - A).max())
         claims.append(Distance(found, BOTH_SIDES * allowed))
-    return max(claims, key=_excess)
+    return max(claims, key=excess)
 
 
 def _spectral_error(spectrum: Array, n: int, X: Array, dtype: str, p: float) -> float:
@@ -211,16 +221,24 @@ def _spectral_error(spectrum: Array, n: int, X: Array, dtype: str, p: float) -> 
     return float(relative) * float(np.abs(expected).max())
 
 
+@dataclass(frozen=True)
+class _OnFeatures:
+    """``matrix_power`` run as ``power``: A is made first, and rounded to the dtype."""
+
+    run: Run
+    dtype: str
+    order: int = 2
+
+    def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array:
+        return self.run(reference.pool(X).astype(self.dtype), **options)
+
+    def describe(self, *streams: Array, **options: Any) -> Array:
+        return self.run.describe(*streams, **options)
+
+
 def _given_the_matrix(law: Law) -> Law:
-    """A law of ``power``, for ``matrix_power``: A is made first, and rounded to the dtype."""
-
-    def of_matrix(run: Run, X: Array, dtype: str) -> Distance:
-        def run_on_features(X: Array, a: Array | None = None, **options: Any) -> Array:
-            return run(reference.pool(X).astype(dtype), **options)
-
-        return law(run_on_features, X, dtype)
-
-    return of_matrix
+    """A law of ``power``, for ``matrix_power``."""
+    return lambda run, X, dtype: law(_OnFeatures(run, dtype), X, dtype)
 
 
 def _unit_length(run: Run, X: Array, dtype: str) -> Distance:
@@ -233,13 +251,13 @@ def _unit_length(run: Run, X: Array, dtype: str) -> Distance:
 
 def _scale_free(run: Run, X: Array, dtype: str) -> Distance:
     v = X.reshape(-1)
-    return _distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
+    return distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
 
 
 def _pooled_triangle(run: Run, X: Array, dtype: str) -> Distance:
     """The lower triangle is the same if the upper one is not asked for."""
     A = run(X)
-    return _distance(np.tril(run(X, triangle=True)), np.tril(A), _pool_allowed(X, A, dtype))
+    return distance(np.tril(run(X, triangle=True)), np.tril(A), pool_allowed(X, A, dtype))
 
 
 def _normalized_triangle(run: Run, X: Array, dtype: str) -> Distance:
@@ -250,8 +268,8 @@ def _normalized_triangle(run: Run, X: Array, dtype: str) -> Distance:
     claims = []
     for kind in NORMALIZATIONS:
         options: dict[str, Any] = {"axes": 2, "kind": kind}
-        claims.append(_distance(run(S, symmetric=True, **options), run(S, **options), allowed))
-    return max(claims, key=_excess)
+        claims.append(distance(run(S, symmetric=True, **options), run(S, **options), allowed))
+    return max(claims, key=excess)
 
 
 # Enough for several tiles of any kernel.
@@ -264,20 +282,20 @@ ON_TRIANGLES = "one triangle is enough"
 # --- tolerances by operation ---
 
 
-def _pool_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+def pool_allowed(X: Array, wanted: Array, dtype: str) -> Array:
     order = np.ndim(wanted)
     return tolerance.for_pool(X, None, wanted, dtype, order=order)
 
 
-def _sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+def sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
     return tolerance.for_sketch(X, None, wanted, wanted.shape[-1], dtype)
 
 
-def _power_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+def power_allowed(X: Array, wanted: Array, dtype: str) -> Array:
     return tolerance.for_power(reference.spectrum(X), len(X), wanted, dtype, p=0.5, route="polar")
 
 
-def _power_sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
+def power_sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
     k = wanted.shape[-1]
     return tolerance.for_power_sketch(
         reference.spectrum(X), len(X), wanted, k, dtype, p=0.5, route="polar"
@@ -298,41 +316,41 @@ LAWS: dict[str, dict[str, Law]] = {
         "batch equals loop": _batch_equals_loop(lambda X, w, t: _weights_allowed(X, t)),
     },
     "pool": {
-        "row permutation": _permuted(_pool_allowed),
-        "zero padding": _zero_padded(_pool_allowed),
-        "batch equals loop": _batch_equals_loop(_pool_allowed),
+        "row permutation": _permuted(pool_allowed),
+        "zero padding": _zero_padded(pool_allowed),
+        "batch equals loop": _batch_equals_loop(pool_allowed),
         "symmetric": _symmetric,
-        "positive semi-definite": _positive(_pool_allowed),
+        "positive semi-definite": _positive(pool_allowed),
         ON_TRIANGLES: _pooled_triangle,
     },
     "sketch": {
         "unbiased kernel estimate": _kernel_estimate,
-        "batch equals loop": _batch_equals_loop(_sketch_allowed, k=16),
+        "batch equals loop": _batch_equals_loop(sketch_allowed, k=16),
     },
     "pool_sketch": {
-        "row permutation": _permuted(_sketch_allowed, k=16),
-        "zero padding": _zero_padded(_sketch_allowed, k=16),
-        "batch equals loop": _batch_equals_loop(_sketch_allowed, k=16),
+        "row permutation": _permuted(sketch_allowed, k=16),
+        "zero padding": _zero_padded(sketch_allowed, k=16),
+        "batch equals loop": _batch_equals_loop(sketch_allowed, k=16),
         "linear in the weights": _linear_in_weights,
     },
     "power": {
-        "row permutation": _permuted(_power_allowed),
-        "zero padding": _zero_padded(_power_allowed),
-        "batch equals loop": _batch_equals_loop(_power_allowed),
+        "row permutation": _permuted(power_allowed),
+        "zero padding": _zero_padded(power_allowed),
+        "batch equals loop": _batch_equals_loop(power_allowed),
         "symmetric": _symmetric,
-        "positive semi-definite": _positive(_power_allowed),
+        "positive semi-definite": _positive(power_allowed),
         "powers multiply": _powers_multiply,
     },
     "matrix_power": {
-        "batch equals loop": _given_the_matrix(_batch_equals_loop(_power_allowed)),
+        "batch equals loop": _given_the_matrix(_batch_equals_loop(power_allowed)),
         "symmetric": _given_the_matrix(_symmetric),
-        "positive semi-definite": _given_the_matrix(_positive(_power_allowed)),
+        "positive semi-definite": _given_the_matrix(_positive(power_allowed)),
         "powers multiply": _given_the_matrix(_powers_multiply),
     },
     "power_sketch": {
-        "row permutation": _permuted(_power_sketch_allowed, k=16),
-        "zero padding": _zero_padded(_power_sketch_allowed, k=16),
-        "batch equals loop": _batch_equals_loop(_power_sketch_allowed, k=16),
+        "row permutation": _permuted(power_sketch_allowed, k=16),
+        "zero padding": _zero_padded(power_sketch_allowed, k=16),
+        "batch equals loop": _batch_equals_loop(power_sketch_allowed, k=16),
     },
     "normalize": {
         "unit length": _unit_length,
@@ -340,9 +358,6 @@ LAWS: dict[str, dict[str, Law]] = {
         ON_TRIANGLES: _normalized_triangle,
     },
 }
-
-ORDER_LAWS: tuple[Law, ...] = (_scaled_weights, _convergence)
-"""Laws that say something else for each order, and take it as an argument."""
 
 
 def _padded(X: Array) -> Array:
@@ -359,5 +374,5 @@ def _result_type(X: Array) -> Any:
     return Dtype(X.dtype.name).result
 
 
-def _excess(claim: Distance) -> float:
+def excess(claim: Distance) -> float:
     return claim.error / claim.allowed if claim.allowed else claim.error

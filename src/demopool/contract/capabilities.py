@@ -15,6 +15,9 @@ from ..problem.routes import ROUTES, Sizes, find
 from ..problem.vocabulary import State
 from . import registry
 
+NOT_THERE = "this backend does not have it"
+"""The reason for a route that a specification does not list."""
+
 
 class Support(NamedTuple):
     """Whether a route exists: a state, with the reason for every state but ``ok``."""
@@ -60,7 +63,7 @@ def _rows(backend: str) -> dict[tuple[str, str, int], CapabilityRow]:
         for order in route.orders:
             key = (route.operation, route.name, order)
             row = brought.get(key)
-            reason = row.reason if row else listed.reason or "this backend does not have it"
+            reason = row.reason if row else listed.reason or NOT_THERE
             rows[key] = CapabilityRow(
                 *key,
                 backend=backend,

@@ -61,6 +61,14 @@ class Probe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", State(self.state))
+        for name in ("device", "reason", "install"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be a text; got {getattr(self, name)!r}")
+        given: Any = self.versions
+        if not isinstance(given, Mapping) or not all(
+            isinstance(text, str) for text in (*given, *given.values())
+        ):
+            raise TypeError(f"versions must be texts by name; got {self.versions!r}")
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,12 @@ class Implementation(ABC):
 
     @abstractmethod
     def row_magnitudes(self, X: Any) -> NDArray[Any]:
-        """max |x_ij| over j as NumPy: the one place that reads values, for ``check=True``."""
+        """max |x_ij| over j as NumPy: reads values, for ``check=True``."""
+
+    def looks_ordinary(self, X: Any, low: float, high: float) -> bool:
+        """A quick look before ``row_magnitudes``, which is not asked if this is True: every row's
+        largest magnitude is between ``low`` and ``high``. False says nothing."""
+        return False
 
     def scaled(self, X: Any, factors: NDArray[Any]) -> Any:
         """Every image times its factor, a power of two; ``factors`` is ``(..., 1, 1)``."""

@@ -230,6 +230,23 @@ def _check_calls(loaded: Specification) -> None:
         return  # a callable without a signature
 
 
+def _check_lists(loaded: Specification) -> None:
+    """Likewise, in what it lists."""
+    for name, kind in (("devices", str), ("capabilities", Capability)):
+        given = getattr(loaded, name)
+        if not isinstance(given, tuple) or not given or not all(isinstance(x, kind) for x in given):
+            raise TypeError(f"{name} must be a tuple of {kind.__name__}; got {given!r}")
+    known = {(route.operation, route.name): route.orders for route in ROUTES}
+    for row in loaded.capabilities:
+        orders = known.get((row.operation, row.route))
+        if orders is None:
+            raise TypeError(f"there is no route {row.route} of an operation {row.operation}")
+        for order in set(row.orders) - set(orders):
+            raise TypeError(f"{row.operation} by {row.route} has no order {order!r}")
+        for dtype in set(row.dtypes) - set(DTYPES):
+            raise TypeError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+
+
 def _plugin(point: EntryPoint) -> dict[str, Entry]:
     """A plug-in's backends. One that cannot be read is listed with the reason, never a crash."""
     try:
@@ -244,12 +261,7 @@ def _plugin(point: EntryPoint) -> dict[str, Entry]:
         if loaded.library != point.name:
             raise TypeError(f"the entry point is named {point.name}, its library {loaded.library}")
         _check_calls(loaded)
-        known = {(route.operation, route.name) for route in ROUTES}
-        for row in loaded.capabilities:
-            if (row.operation, row.route) not in known:
-                raise TypeError(f"there is no route {row.route} of an operation {row.operation}")
-            for dtype in set(row.dtypes) - set(DTYPES):
-                raise TypeError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+        _check_lists(loaded)
         return {f"{loaded.library}:{device}": Entry(loaded) for device in loaded.devices}
     except KeyboardInterrupt:
         raise

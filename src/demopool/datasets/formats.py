@@ -74,7 +74,8 @@ def unreadable(path: Path | str, problem: BaseException) -> InvalidInput:
     """The error to raise for a file that could not be read."""
     if isinstance(problem, InvalidInput):
         return problem
-    why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+    unsaid = "it is cut off" if isinstance(problem, EOFError) else type(problem).__name__
+    why = getattr(problem, "strerror", None) or str(problem) or unsaid
     return InvalidInput(f"{path} cannot be read: {why.strip().splitlines()[0].rstrip('.')}.")
 
 
@@ -273,13 +274,14 @@ class _TorchFile:
                 "code of a file is never run; save a tensor, or a list or dictionary of tensors."
             ) from None
         if isinstance(held, self._torch.Tensor):
-            return {"": held}
+            held = {"": held}
         pairs = held.items() if isinstance(held, dict) else enumerate(held)
         tensors = {str(key): value for key, value in pairs}
-        if not all(isinstance(value, self._torch.Tensor) for value in tensors.values()):
-            raise InvalidInput(
-                f"{self._path} must hold a tensor, or a list or dictionary of tensors."
-            )
+        for value in tensors.values():
+            if not isinstance(value, self._torch.Tensor) or value.layout != self._torch.strided:
+                raise InvalidInput(
+                    f"{self._path} must hold a dense tensor, or a list or dictionary of them."
+                )
         return tensors
 
     def contents(self) -> Iterator[Contents]:

@@ -133,6 +133,7 @@ def open_images(
     layout: str | None = None,
     dataset: str | None = None,
     keep_going: bool = False,
+    without: Path | None = None,
 ) -> Images:
     """The images of files, folders and globs as a sequence of arrays ``(n, d)``, read when used.
 
@@ -142,6 +143,7 @@ def open_images(
     dataset     the only arrays to take of files with several: a name, or the name that every group
                 has for its image
     keep_going  leave out files that cannot be read, and say which in ``skipped``
+    without     a file that is not taken, wherever it is found
 
     ``len`` and ``shapes`` read headers only. ``.npy``, ``.npz``, ``.h5``, ``.safetensors``,
     ``.zarr`` and ``.pt``; nothing is ever unpickled.
@@ -152,6 +154,8 @@ def open_images(
     skipped: dict[str, str] = {}
     for path in _files(paths):
         name = str(path)
+        if without is not None and path.resolve() == without.resolve():
+            continue
         if name in stamps:
             raise InvalidInput(f"{name} is given twice.")
         try:
@@ -241,8 +245,9 @@ def _scanned(path: Path, layout: str | None, dataset: str | None) -> list[Stored
         contents = list(file.contents())
     wanted = [found for found in contents if _is_wanted(found.key, dataset)]
     if not wanted:
-        held = ", ".join(found.key for found in contents[:5]) or "nothing"
-        raise InvalidInput(f"{path} has no array {dataset or ''}; it holds {held}.")
+        held = ", ".join(found.key for found in contents[:5])
+        what = f"has no array {dataset}; it holds {held}" if held else "holds no array"
+        raise InvalidInput(f"{path} {what}.")
     return [_stored(path, found, layout, several=len(contents) > 1) for found in wanted]
 
 

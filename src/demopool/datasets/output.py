@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +30,15 @@ def check_name(path: Path) -> None:
         raise InvalidInput(f"output must end in {' or '.join(ENDINGS)}; got {path}.")
     if not path.resolve().parent.is_dir():
         raise InvalidInput(f"{path} cannot be written: there is no such folder.")
+    is_ours = path.suffix.lower() == ".zarr" and (path / "zarr.json").is_file()
+    if path.is_dir() and not is_ours and any(path.iterdir()):
+        raise InvalidInput(f"{path} is a folder with other things in it; give another output.")
+
+
+def demand_other(path: Path, inputs: Iterable[str]) -> None:
+    """Features are never overwritten."""
+    if path.exists() and path.resolve() in (Path(name).resolve() for name in inputs):
+        raise InvalidInput(f"{path} is one of the inputs; give another output.")
 
 
 def beside(path: Path, ending: str) -> Path:

@@ -24,7 +24,7 @@ from . import cluster, pipeline
 from .images import Images, open_images
 from .index import has_parquet, index_path, write_index
 from .journal import SCHEMA, Journal, damaged, difference, identity, other_than
-from .output import Output, beside, check_name
+from .output import Output, beside, check_name, demand_other
 from .planning import Decision, Plan, make_plan
 from .settings import Settings
 from .units import Record, Unit, unit_of
@@ -74,7 +74,9 @@ class PoolResult:
     def sentence(self) -> str:
         """How many images, how fast, and where the time went."""
         if not self.computed:
-            return f"{self.output} is whole already: {_images(self.images)}. --fresh begins again."
+            return (
+                f"{self.output} is whole already: {images_of(self.images)}. --fresh begins again."
+            )
         before = self.images - self.computed
         rest = f" ({before} were there before)" if before else ""
         parts = {
@@ -88,9 +90,9 @@ class PoolResult:
             for name, seconds in sorted(parts.items(), key=lambda part: -part[1])
         )
         of = " of all runs" if before else ""
-        lost = f" {_images(len(self.failed))} failed: {index_path(self.output).name} says why."
+        lost = f" {images_of(len(self.failed))} failed: {index_path(self.output).name} says why."
         return (
-            f"{self.output}: {_images(self.computed)}{rest} in {readable(self.seconds, 'time')}, "
+            f"{self.output}: {images_of(self.computed)}{rest} in {readable(self.seconds, 'time')}, "
             f"{self.images_per_second:.3g} images/s. Time{of}, overlapping: {spent}."
             + lost
             * bool(self.failed)
@@ -156,8 +158,12 @@ def pool_files(
         raise InvalidInput("jobs must be at least 1, and not together with scheduler.")
     report = progress or (lambda done, total, what: None)
     report(0, 0, "opening files")
-    images = open_images(inputs, layout=settings.layout, dataset=dataset, keep_going=keep_going)
     journal = Journal(path)
+    # What an earlier run has put among the files is not one of them.
+    made_here = path if journal.exists() or beside(path, "json").exists() else None
+    options: dict[str, Any] = {"layout": settings.layout, "dataset": dataset}
+    images = open_images(inputs, **options, keep_going=keep_going, without=made_here)
+    demand_other(path, images.stamps)
     with closing(journal):
         plan = _gone_on_with(path, journal, images, settings, memory) if not fresh else None
         if plan is None and not fresh and path.exists():
@@ -335,5 +341,5 @@ def _already_whole(path: Path, images: Images, settings: Settings) -> PoolResult
     return _result(path, images, plan, [record], 0)
 
 
-def _images(count: int) -> str:
+def images_of(count: int) -> str:
     return f"{count} image" + "s" * (count != 1)

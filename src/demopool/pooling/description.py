@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..contract import registry
+from ..contract.interface import ArrayFacts
 from ..errors import InvalidInput, Unsupported
-from ..problem import routes
-from ..problem.hashing import Hashes, hashes
-from ..problem.operations import demand_defined
-from ..problem.parameters import validated
-from ..problem.vocabulary import Backend, Descriptor, Dtype
+from ..problem.vocabulary import Backend
 from ..profiles import auto
-from . import preparing, streams
+from . import plans, preparing, streams, values
 from .operations import Operations
 from .operations import backend as operations_of
-
-SAFE_EXPONENT = 20
-"""Features of up to 2**20, and down to 2**-20, need no scaling in any dtype of the work."""
-
-ORDINARY = 2.0**-13, 2.0**13
-"""Rows whose largest magnitude is in this range are neither zero nor faint, and need no scaling:
-their squares fit every dtype of the work, and so do squares of the squares of their ratios."""
-
-
-SMALL = 64
-"""Matrices of up to so many rows are mirrored when they are pooled, which their norm gains nothing
-from doing."""
 
 
 def describe(
@@ -85,93 +68,47 @@ def describe(
     Returns ``(..., D)``: D is d*d (of two streams d1*d2), row by row, or d*(d+1)/2 of the triangle,
     or k when sketched, or d for order 1.
     """
-    kind: Descriptor = validated(descriptor=descriptor)
-    layout, order, check, gamma, tau, iterations, p = validated(
-        layout=layout, order=order, check=check, gamma=gamma, tau=tau, iterations=iterations, p=p
-    )
-    k, seed, dtype, zero_rows, normalize, center, vectorize, backend, route = validated(
-        k=k,
-        seed=seed,
-        dtype=dtype,
-        zero_rows=zero_rows,
-        normalize=normalize,
-        center=center,
-        vectorize=vectorize,
-        backend=backend,
-        route=route,
-    )
-    chosen = routes.demand(descriptor, route)
-    accuracy = routes.left_to(accuracy, route)
-    demand_defined(kind, order=order, center=center, vectorize=vectorize)
+    given = (descriptor, gamma, tau, iterations, p, k, seed, order, center, layout, zero_rows)
+    asked = plans.wanted(*given, normalize, vectorize, backend, route, check, dtype, accuracy)
+    kind = asked.descriptor
 
     split = None
     if isinstance(X, tuple) and len(X) == 2 and all(registry.owner(x) for x in X):
-        streams.refuse(kind, order, vectorize, route)
+        streams.refuse(kind, asked.order, vectorize, route)
         features, home, split = _two_streams(X[0], X[1], layout)
     else:
         X, home = _array(X)
-        home.check_kind(X)
-        features = _as_rows(X, layout)
+        features = _as_rows(home, X, layout)
+    facts = home.inspect_features(features)
     present = None
     if lengths is not None:
         features, present = preparing.padded(home, features, lengths, layout)
     if center:
-        work = Dtype(dtype or home.inspect_features(features).dtype).result
-        features = _centered(home, features, present, work, check, normalize)
-    if split is None and "auto" in (backend, *chosen.values()):
-        parameters: dict[str, Any] = {"k": k, "order": order, "iterations": iterations, "p": p}
-        parameters |= {"gamma": gamma, "tau": tau}
-        if dtype is not None:
-            parameters["dtype"] = dtype.result  # what is worked in
-        backend, route = _picked(home, features, kind, backend, route, accuracy, parameters)
-        chosen = routes.split(descriptor, route)
+        features = _centered(home, features, present, asked)
+        facts = home.inspect_features(features)
+    if split is None and asked.leaves_a_choice and 0 not in facts.shape:
+        backend, route = _picked(home, facts, asked)
     ops = home if backend in ("auto", home.name) else operations_of(backend)
-    if dtype is not None and not ops.supports("normalize", dtype=dtype):
-        raise Unsupported(f"dtype={dtype!r}", f"{ops.name} has no such arrays")
+    if asked.dtype is not None and not ops.supports("normalize", dtype=asked.dtype):
+        raise Unsupported(f"dtype={asked.dtype!r}", f"{ops.name} has no such arrays")
     if ops is not home:
         features = ops.asarray(home.to_numpy(features))
-    facts = ops.inspect_features(features)
-    work = Dtype(dtype or facts.dtype).result
+        facts = ops.inspect_features(features)
     if check and 0 not in facts.shape:
-        magnitudes = ops.implementation.row_magnitudes(features)
-        if not _are_ordinary(magnitudes):
-            magnitudes = magnitudes.astype(np.float64)
-            if present is not None:  # the zeros of padding are no zero rows
-                magnitudes = np.where(present, magnitudes, magnitudes.max(axis=-1, keepdims=True))
-            _check_values(magnitudes, zero_rows if kind.method == "democratic" else "ignore")
-            if normalize == "none":
-                _check_range(magnitudes, facts.shape[-2:], work)
-            else:
-                features = _into_range(ops, features, magnitudes, work)
-            if kind.method == "democratic" and gamma < 1 and iterations > 0:
-                _check_faint(magnitudes, work, order)
-    if dtype is not None:
-        features = ops.implementation.cast(features, work)
-
-    # The norm mirrors a matrix while it scales it, so pooling need not.
-    in_triangles = (
-        split is None
-        and normalize != "none"
-        and order == 2
-        and features.shape[-1] > SMALL
-        and "pool" in kind.operations
-    )
-    if split is not None:
-        features = ops.implementation.cast(features, work)
-        v = streams.pooled(ops, features, split, (k, seed) if kind.is_sketched else None)
-        length = k if kind.is_sketched else v.shape[-2] * v.shape[-1]
+        features = values.checked(ops, features, present, asked)
+    if asked.dtype is not None or split is not None:
+        features = ops.implementation.cast(features, asked.work(facts.dtype))
+    if split is None:
+        v = plans.plan(ops, asked, route, facts).run(features)
     else:
-        sketching = hashes(features.shape[-1], k, seed) if kind.is_sketched else None
-        weighting: dict[str, Any] = {"gamma": gamma, "tau": tau, "iterations": iterations}
-        v = _compute(ops, features, chosen, sketching, weighting, p, order, in_triangles)
-        length = k if sketching else features.shape[-1] ** order
-    if in_triangles:
-        v = ops.normalize(v, axes=2, kind=normalize, overwrite=True, symmetric=True)
-    v = v.reshape((*features.shape[:-2], length))
-    if not in_triangles:
+        v = streams.pooled(
+            ops, features, split, (asked.k, asked.seed) if kind.is_sketched else None
+        )
+        length = asked.k if kind.is_sketched else v.shape[-2] * v.shape[-1]
+        v = v.reshape((*features.shape[:-2], length))
         v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
-    if dtype is not None:
-        v = ops.implementation.cast(v, dtype)
+    if asked.dtype is not None:
+        v = ops.implementation.cast(v, asked.dtype)
     v = v if ops is home else home.asarray(ops.to_numpy(v))
     if vectorize == "upper":
         v = preparing.upper(preparing.namespace(home, "a triangle", v), v, features.shape[-1])
@@ -185,66 +122,32 @@ def _two_streams(X: Any, Y: Any, layout: str | None) -> tuple[Any, Operations, i
         raise InvalidInput(
             f"Two streams must be arrays of one library; got {home.name} and {other.name}."
         )
-    for array, name in ((X, "X"), (Y, "Y")):
-        home.check_kind(array, name)
-    first, second = _as_rows(X, layout), _as_rows(Y, layout)
+    first, second = _as_rows(home, X, layout), _as_rows(home, Y, layout, "Y")
     return streams.joined(home, first, second), home, first.shape[-1]
 
 
-def _centered(
-    home: Operations, X: Any, present: preparing.Mask | None, work: str, check: bool, normalize: str
-) -> Any:
+def _centered(home: Operations, X: Any, present: preparing.Mask | None, asked: plans.Wanted) -> Any:
     """In the dtype of the work. A mean would spread what is not finite to all rows."""
-    if check and 0 not in X.shape:
+    work = asked.work(home.inspect_features(X).dtype)
+    if asked.check and 0 not in X.shape:
         magnitudes = home.implementation.row_magnitudes(X).astype(np.float64)
-        _check_values(magnitudes, "ignore")
-        if normalize != "none":
-            X = _into_range(home, X, magnitudes, work)
+        values.check_finite(magnitudes, "ignore")
+        if asked.normalize != "none":
+            X = values.into_range(home, X, magnitudes, work)
     xp = preparing.namespace(home, "center", X)
     return preparing.centered(xp, home.implementation.cast(X, work), present)
 
 
-def _picked(
-    home: Operations,
-    features: Any,
-    descriptor: Descriptor,
-    backend: str,
-    route: str,
-    accuracy: str | float,
-    parameters: dict[str, Any],
-) -> tuple[str, str]:
-    """What auto takes for these features. What is wrong with them is said later, in one place."""
-    facts = home.implementation.inspect(features)
-    if facts is None or len(facts.shape) < 2 or 0 in facts.shape:
-        return backend, route
-    parameters = {"dtype": facts.dtype, **parameters}
-    case = auto.case_of(home.name, descriptor, facts.shape, **parameters)
-    if backend != "auto":
-        registry.demand(backend)
-    return auto.pick(case, home=home.name, backend=backend, route=route, accuracy=accuracy)
-
-
-def _compute(
-    ops: Operations,
-    X: Any,
-    chosen: dict[str, str],
-    sketching: Hashes | None,
-    weighting: dict[str, Any],
-    p: float,
-    order: int,
-    triangle: bool,
-) -> Any:
-    """The operations of a descriptor, in the order of work."""
-    if sketching is not None and "power_sketch" in chosen:
-        return ops.power_sketch(X, sketching, p=p, route=chosen["power_sketch"])
-    if "power" in chosen:
-        return ops.power(X, p=p, route=chosen["power"])
-    a = None
-    if "weights" in chosen:
-        a = ops.weights(X, **weighting, order=order, route=chosen["weights"])
-    if sketching is not None:
-        return ops.pool_sketch(X, sketching, a, route=chosen["pool_sketch"])
-    return ops.pool(X, a, order=order, triangle=triangle)
+def _picked(home: Operations, facts: ArrayFacts, asked: plans.Wanted) -> tuple[str, str]:
+    """What auto takes for these features."""
+    if asked.backend != "auto":
+        registry.demand(asked.backend)
+    how: dict[str, Any] = {
+        "backend": asked.backend,
+        "route": asked.route,
+        "accuracy": asked.accuracy,
+    }
+    return auto.pick(plans.case_of(home.name, asked, facts), home=home.name, **how)
 
 
 def _array(X: Any) -> tuple[Any, Operations]:
@@ -283,8 +186,10 @@ def _not_taken(X: Any) -> str:
     return f"{kind}; numpy.asarray makes one" if hasattr(X, "__array__") else kind
 
 
-def _as_rows(X: Any, layout: str | None) -> Any:
+def _as_rows(home: Operations, X: Any, layout: str | None, name: str = "X") -> Any:
     """``(..., n, d)`` from any layout; more than three axes are never guessed at."""
+    if layout is not None:
+        home.check_kind(X, name)
     shape = tuple(X.shape)
     if layout in ("nchw", "nhwc"):
         if len(shape) not in (3, 4):
@@ -300,96 +205,3 @@ def _as_rows(X: Any, layout: str | None) -> Any:
             f"(nchw, nhwc, or nd for any leading axes); got shape {shape}."
         )
     return X
-
-
-def _are_ordinary(magnitudes: NDArray[Any]) -> bool:
-    """Whether none of the checks below can find anything; NaN is in no range."""
-    low, high = ORDINARY
-    # Not the methods of the same meaning, which go through Python.
-    return bool(
-        np.minimum.reduce(magnitudes, axis=None) >= low
-        and np.maximum.reduce(magnitudes, axis=None) <= high
-    )
-
-
-def _check_values(magnitudes: NDArray[Any], zero_rows: str) -> None:
-    """NaN, infinities and zero rows, from the largest magnitude of each row."""
-    bad = ~np.isfinite(magnitudes)
-    if bad.any():
-        raise InvalidInput(f"X must be finite; there is a NaN or an infinity in {_row(bad)}.")
-    zero = magnitudes == 0
-    if zero_rows == "error" and zero.any():
-        raise InvalidInput(
-            f"X has rows of zeros ({_row(zero)}), which have no democratic weight; "
-            'zero_rows="ignore" gives them weight 0.'
-        )
-    if zero_rows == "warn" and zero.any():
-        _warn_of_zero_rows(_row(zero))
-
-
-_warned: set[str] = set()
-
-
-def _warn_of_zero_rows(where: str) -> None:
-    """Once in a process: networks give such rows, in every batch, and the descriptor is right."""
-    if _warned:
-        return
-    _warned.add(where)
-    warnings.warn(
-        f"X has rows of zeros ({where}); such rows get weight 0, as if they were not there. "
-        'zero_rows="ignore" says that this is known, zero_rows="error" refuses them.',
-        RuntimeWarning,
-        stacklevel=4,
-    )
-
-
-def _check_range(magnitudes: NDArray[Any], n_and_d: tuple[int, ...], work: str) -> None:
-    """Without a final norm the result has the scale of squared features, which must fit."""
-    limits = np.finfo(work)
-    largest = magnitudes.max(axis=-1)
-    too_large = largest > np.sqrt(float(limits.max) / np.prod(n_and_d))
-    too_small = (largest > 0) & (largest < np.sqrt(float(limits.tiny)))
-    if (too_large | too_small).any():
-        extreme = largest[too_large | too_small].flat[0]
-        raise InvalidInput(
-            f"X has values of size {extreme:.3g}, whose squares do not fit {work}; scale the "
-            "features, or use dtype='float64' or another normalize than 'none'."
-        )
-
-
-def _into_range(ops: Operations, X: Any, magnitudes: NDArray[Any], work: str) -> Any:
-    """Descriptors with a final norm do not depend on the scale of an image's features.
-
-    So features whose products might leave the range of the dtype are multiplied by a power of two,
-    which is exact, one for each image. Usually there is nothing to do, and nothing is copied.
-    """
-    exponents = np.frexp(magnitudes.max(axis=-1))[1]
-    if (np.abs(exponents) <= SAFE_EXPONENT).all():
-        return X
-    # Before the change of dtype where that makes the range smaller, after it where larger.
-    if work != "float32" or Dtype(ops.inspect_features(X).dtype).is_half:
-        X = ops.implementation.cast(X, work)
-    limits = np.finfo(ops.inspect_features(X).dtype)
-    factors = np.ldexp(1.0, -np.clip(exponents, limits.minexp, -limits.minexp))
-    return ops.implementation.scaled(X, factors[..., np.newaxis, np.newaxis].astype(limits.dtype))
-
-
-def _check_faint(magnitudes: NDArray[Any], work: str, order: int) -> None:
-    """A row's entry of K goes with its norm to the power 2 order, and must not vanish."""
-    largest = magnitudes.max(axis=-1, keepdims=True)
-    smallest = float(np.finfo(work).tiny) ** (1 / (2 * order)) * 16
-    faint = (magnitudes > 0) & (magnitudes < largest * smallest)
-    if faint.any():
-        raise InvalidInput(
-            f"X has rows ({_row(faint)}) so much smaller than the largest of their image that "
-            f"their weights do not fit {work}; leave them out, make them zero, or use "
-            "dtype='float64'."
-        )
-
-
-def _row(where: NDArray[Any]) -> str:
-    index = np.argwhere(where)[0].tolist()
-    image = f"image {index[:-1] if len(index) > 2 else index[0]}, " if len(index) > 1 else ""
-    more = int(where.sum()) - 1
-    others = f" and {more} more row{'s' if more > 1 else ''}" if more else ""
-    return f"{image}row {index[-1]}{others}"

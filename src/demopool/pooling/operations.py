@@ -325,7 +325,11 @@ class Operations:
             what = operation if route == "auto" else f"{operation} by {route}"
             raise Unsupported(f"{what} on {self.name}", supported.reason)
 
-    def _kernel(
+    def _kernel(self, operation: str, route: str, facts: ArrayFacts, *how: Any, **job: Any) -> Any:
+        taken = self.route(operation, route, facts, *how, **job)
+        return self.implementation.kernels[operation, taken]
+
+    def route(
         self,
         operation: str,
         route: str,
@@ -333,17 +337,15 @@ class Operations:
         order: int = 2,
         accuracy: str | float = "fast",
         **job: Any,
-    ) -> Any:
-        """The kernel of a route; ``auto`` is the one that ``describe`` would take."""
+    ) -> str:
+        """The route of a kernel that there is; ``auto`` is the one that ``describe`` would take."""
         route, order = validated(route=route, order=order)
         accuracy = left_to(accuracy, route)
         self._demand(operation, route, facts, order, job.get("p"))
-        if route == "auto":
-            shape, dtype = facts.shape, facts.dtype
-            route = auto.pick_route(
-                self.name, operation, shape, dtype, accuracy, order=order, **job
-            )
-        return self.implementation.kernels[operation, route]
+        if route != "auto":
+            return route
+        shape, dtype = facts.shape, facts.dtype
+        return auto.pick_route(self.name, operation, shape, dtype, accuracy, order=order, **job)
 
 
 def _native(array: Any) -> Any:

@@ -137,7 +137,7 @@ class _Pooling(nn.Module):
         shape = tuple(_size(size) for size in X.shape)
         return str(self._pick(route, X.device.type, shape, str(X.dtype)))
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    @tensors.constant
     def _pick(self, route: str, device: str, shape: tuple[int, ...], dtype: str) -> str:
         """Runs outside the graph when a compiler traces the module: there it is a constant.
 

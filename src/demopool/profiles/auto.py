@@ -7,7 +7,8 @@
    to those measurements, corrected by how far the model was off on cases of similar size. A
    prediction must be 1.5 times lower than a time measured on this very case.
 3. Nothing was measured: the backend the array belongs to, by the cheapest route of the model as
-   shipped.
+   shipped. Devices that it does not know (all but CPUs and CUDA) are left out until ``choose`` has
+   timed them; an array that lives on one is pooled there by the route with the least arithmetic.
 
 Candidates that gave wrong results or crashed are ruled out, and so are those predicted not to fit
 into memory, input and output included (``eligibility.limits_here``), and those whose known error
@@ -307,6 +308,11 @@ def _last_resort(options: list[Option], room: Callable[[str], float]) -> tuple[O
 
 def _grounds(survey: _Survey, best: Option) -> str:
     """Why it is this one, if it is not a recommendation."""
+    if best.measured_s is None and best.predicted_s is None:
+        return (
+            f"not measured yet, and there is no cost model of {Backend(best.backend).device}; the "
+            "route with the least arithmetic. `demopool choose` would tell."
+        )
     predicted = f"the lowest predicted time ({readable(best.predicted_s, 'time')})"
     timed = len(survey.known.candidates) if survey.known else 0
     if best.measured_s is not None:

@@ -128,6 +128,15 @@ def peak_bytes(backend: str, operation: str, route: str, case: Case) -> int:
     return int(images * work(operation, route, case).held * size)
 
 
+def is_modelled(backend: str) -> bool:
+    """Whether there are coefficients of this backend or of its device.
+
+    Where there are none, those of the host serve to plan a race (what to try first, how long to
+    wait), and nothing that they predict is shown or decides.
+    """
+    return backend in _stored() or Backend(backend).device in _DEVICES
+
+
 def coefficients(backend: str, dtype: str) -> dict[str, float]:
     """Seconds per unit of each kind; a backend without its own takes those of its device."""
     found: dict[str, float] = _data(backend)["seconds"][Dtype(dtype).result]
@@ -136,10 +145,13 @@ def coefficients(backend: str, dtype: str) -> dict[str, float]:
 
 def _data(backend: str) -> dict[str, Any]:
     everything = _stored()
-    entry: dict[str, Any] = (
-        everything.get(backend) or everything["cuda" if Backend(backend).on_gpu else "cpu"]
-    )
+    device = _DEVICES.get(Backend(backend).device, "cpu")
+    entry: dict[str, Any] = everything.get(backend) or everything[device]
     return entry
+
+
+_DEVICES = {"cpu": "cpu", "ptx": "cpu", "cuda": "cuda"}
+"""Those that have a cost model, and its name."""
 
 
 @cache

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..common.units import readable
-from ..contract.capabilities import supports
+from ..contract.capabilities import NOT_THERE, supports
 from ..measurement import memory
 from ..problem import routes
 from ..problem.candidates import Candidate, Subject
@@ -43,7 +43,12 @@ NO_LIMITS = CallLimits()
 
 
 def limits_here(backend: str, seconds: float | None = None) -> CallLimits:
-    """Half of the memory that is free where a backend works, and a time."""
+    """Half of the memory that is free where a backend works, and a time.
+
+    How much is free on a device that nobody has a cost model of is not known either.
+    """
+    if not costs.is_modelled(backend):
+        return CallLimits(seconds)
     on_gpu = Backend(backend).on_gpu
     free = memory.available_device_bytes() if on_gpu else memory.available_host_bytes()
     return CallLimits(seconds, None if free is None else MEMORY_SHARE * free)
@@ -93,7 +98,12 @@ def unsupported(
     for operation, route in steps.items():
         supported = supports(backend, operation, route=route, dtype=dtype, order=order, sizes=sizes)
         if not supported:
-            return Ineligible(*supported)
+            state, reason = supported
+            if reason == NOT_THERE:
+                reason = f"{backend} has no {operation} by {route}"
+                if operation == "normalize":
+                    reason += ", with which every descriptor ends"
+            return Ineligible(state, reason)
     return None
 
 
@@ -142,7 +152,9 @@ def _refused(package: Any, backend: str, steps: Mapping[str, str], case: Case) -
 def _too_much(
     subject: Subject, candidate: Candidate, case: Case, limits: CallLimits
 ) -> Ineligible | None:
-    """Memory, or time, by prediction."""
+    """Memory, or time, by prediction; of a device without a cost model nothing is predicted."""
+    if not costs.is_modelled(candidate.backend):
+        return None
     if limits.bytes is not None:
         found = too_large(predicted_bytes(subject, candidate, case), limits.bytes)
         if found:

@@ -26,6 +26,12 @@ def prices(backend: str, dtype: str, profile: Profile | None = None) -> dict[str
     return fitted or costs.coefficients(backend, dtype)
 
 
+def can_predict(backend: str, dtype: str, profile: Profile) -> bool:
+    """Whether a prediction says something: there is a cost model, or one fitted to this machine."""
+    fitted = Dtype(dtype).result in profile.coefficients.get(backend, {})
+    return fitted or costs.is_modelled(backend)
+
+
 def seconds(candidate: Candidate, case: Case, profile: Profile) -> float:
     """By the model, corrected by its errors nearby, and no less than was seen."""
     predicted = modelled(candidate, case, profile) * correction(candidate, case, profile)

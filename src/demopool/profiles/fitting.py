@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 
 from ..problem.candidates import Subject
@@ -37,8 +39,22 @@ def fit(
     for (backend, dtype), known in rows.items():
         wanted = [row for row in known if row[0] == threads] or known
         measured = [(counts, seconds) for _, counts, seconds in wanted]
-        found.setdefault(backend, {})[dtype] = _solve(costs.coefficients(backend, dtype), measured)
+        shipped = costs.coefficients(backend, dtype)
+        if not costs.is_modelled(backend):
+            shipped = _on_its_level(shipped, measured)
+        found.setdefault(backend, {})[dtype] = _solve(shipped, measured)
     return found
+
+
+def _on_its_level(
+    prices: dict[str, float], measured: list[tuple[dict[str, float], float]]
+) -> dict[str, float]:
+    """Of a device that nothing is known of, prices of the host: only their proportions count."""
+    level = median(
+        seconds / sum(prices[kind] * count for kind, count in counts.items())
+        for counts, seconds in measured
+    )
+    return {kind: level * price for kind, price in prices.items()}
 
 
 def _solve(

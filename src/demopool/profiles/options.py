@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 from ..contract import registry
@@ -11,7 +12,7 @@ from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.routes import find, split
 from ..problem.vocabulary import State
-from . import estimates, forks
+from . import costs, estimates, forks
 from .accuracy import known_error
 from .eligibility import ineligible, too_inaccurate
 from .records import Decided, Profile
@@ -47,6 +48,7 @@ class AutoQuestion(NamedTuple):
 class Option:
     """One candidate: what was predicted and measured, or why it is ruled out.
 
+    predicted_s     None where there is no cost model: of other devices before they are measured
     at_least_s      a call was seen to take longer, on this case or a smaller one
     state, reason   why it is ruled out: ``unsupported``, ``wrong``, ``error``, ``out-of-memory``,
                     ``inaccurate``
@@ -67,8 +69,8 @@ class Option:
 
     @property
     def estimated_s(self) -> float:
-        """The measured time, else the predicted."""
-        return self.measured_s or self.predicted_s or 0.0
+        """The measured time, else the predicted; anything may be faster than what has neither."""
+        return self.measured_s or self.predicted_s or (inf if self.state is State.OK else 0.0)
 
     @property
     def candidate(self) -> Candidate:
@@ -86,12 +88,22 @@ def options_for(
         for route in Subject("descriptor", question.case.descriptor).routes()
         if _is_asked_for(question, route)
     )
+    # Where nothing is known of times, the first of them is taken: that with the least arithmetic.
+    found = tuple(sorted(found, key=lambda option: _flops(question, option)))
     if question.accuracy == "fast":
         return found
     errors = (option.error for option in found if option.state is State.OK)
     least = min((error for error in errors if error is not None), default=None)
     limit = least if isinstance(question.accuracy, str) else question.accuracy
     return tuple(_within(option, limit) for option in found)
+
+
+def _flops(question: AutoQuestion, option: Option) -> float:
+    """Of a route, where that is all that can be said about its time."""
+    if option.predicted_s is not None or option.state is not State.OK:
+        return 0.0
+    steps = question.subject.steps(option.route)
+    return sum(costs.flops(operation, route, question.case) for operation, route in steps.items())
 
 
 def _within(option: Option, limit: float | None) -> Option:
@@ -126,24 +138,28 @@ def _option(
         m for m in (known.candidates if known else ()) if (m.backend, m.route) == tuple(candidate)
     )
     measured = next(own, None)
-    reason = _reason_against(question, candidate, measured is not None)
+    reason = _reason_against(question, candidate, measured is not None, profile)
     if reason:
         return Option(*candidate, state=State.UNSUPPORTED, reason=reason)
     case, subject = question.case, question.subject
     failure = profile.failure(case, candidate)
+    can_predict = estimates.can_predict(candidate.backend, case.dtype, profile)
+    needed = estimates.bytes_needed(subject, candidate, case, profile)
     return Option(
         *candidate,
-        estimates.seconds(candidate, case, profile),
+        estimates.seconds(candidate, case, profile) if can_predict else None,
         measured.seconds if measured else None,
         profile.at_least_seconds(case, candidate, usual_threads()) or None,
-        estimates.bytes_needed(subject, candidate, case, profile),
+        needed if can_predict else None,
         *(failure or (State.OK, "")),
         measured.first_call_s if measured else None,
         known_error(candidate, case, profile),
     )
 
 
-def _reason_against(question: AutoQuestion, candidate: Candidate, was_measured: bool) -> str:
+def _reason_against(
+    question: AutoQuestion, candidate: Candidate, was_measured: bool, profile: Profile
+) -> str:
     """Why ``auto`` cannot take a candidate in this process; empty if it can.
 
     Features of the host are not taken to a library that would compile for their shape, unless
@@ -160,5 +176,9 @@ def _reason_against(question: AutoQuestion, candidate: Candidate, was_measured: 
         return ""
     if registry.compiles_per(candidate.backend) == "shape" and not was_measured:
         return "it compiles for every new shape, and was not timed with this one"
+    if not was_measured and not estimates.can_predict(
+        candidate.backend, question.case.dtype, profile
+    ):
+        return "not measured yet in this dtype, and there is no cost model of its device"
     probe = registry.probe(candidate.backend)
     return probe.reason if probe.state is not State.OK else forks.reason_against(candidate.backend)

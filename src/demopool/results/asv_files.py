@@ -24,6 +24,7 @@ from ..problem.candidates import Candidate
 from ..problem.cases import AXES, along, name_of
 from ..problem.operations import OPERATIONS
 from ..problem.vocabulary import DESCRIPTORS
+from ..trials.measures import without_plugins
 from .load import Counters, Loads
 
 CONFIGURATION = "asv.conf.json"
@@ -153,8 +154,9 @@ def rows(file: Path, known: Mapping[str, Any] | None) -> tuple[list[Record], int
         common = _common(stored, file)
         for name, values in stored["results"].items():
             entry = dict(zip_longest(stored["result_columns"], values))
-            cells = _cells(name, entry, known.get(name) if known else None, beside)
-            if _is_stale(name, entry, known):
+            same = without_plugins(name)
+            cells = _cells(name, entry, known.get(same) if known else None, beside)
+            if _is_stale(same, entry, known):
                 stale += sum(1 for _ in cells)
             else:
                 found += [{**common, **cell} for cell in cells]
@@ -248,7 +250,7 @@ def _parameter_names(name: str, known: Record | None, count: int) -> list[str]:
         return list(known["param_names"])
     # Without a list of benchmarks the names are not stored: two parameters are ours.
     if count == 2:
-        module = name.partition(".")[0]
+        module = without_plugins(name).partition(".")[0]
         axis = module.removeprefix("scaling_")
         return ["candidate", axis if axis in AXES else "case"]
     return [f"param{number + 1}" for number in range(count)]
@@ -267,7 +269,7 @@ def _candidate_and_case(chosen: Mapping[str, Any]) -> tuple[Any, str | None]:
 
 def _named(name: str, known: Record | None) -> Record:
     """Kind, subject, measure and unit in the project's words: ``operations.Pool.time_call``."""
-    *owners, method = name.split(".")
+    *owners, method = without_plugins(name).split(".")
     prefix, _, rest = method.partition("_")
     timed = prefix in ("time", "timeraw")
     owner = owners[-1] if len(owners) > 1 else None

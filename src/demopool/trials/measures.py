@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..contract.device import wait_for
 from ..measurement import memory
 from ..measurement.clock import Clock
 from . import jobs
@@ -62,7 +63,7 @@ class Trial:
 
     def warm_up(self) -> None:
         if not self.warm:
-            self.job.run()
+            wait_for(self.job.run(), self.job.device)  # else its work would go on in the next call
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ MEASURES = {
         Measure("calls", "other"),
         Measure("job_calls", "other"),
         Measure("others_cores", "other"),
+        Measure("cores", "other"),
         # Once of every candidate.
         Measure(
             "first_call_s",
@@ -190,6 +192,15 @@ MEASURES = {
 
 ONCE = {name: measure for name, measure in MEASURES.items() if measure.of_job}
 """Those that are asked once of a job."""
+
+
+PLUGINS = "plugins_"
+"""What the names of asv's modules begin with that measure plug-ins, which a machine lists."""
+
+
+def without_plugins(benchmark: str) -> str:
+    """The benchmark, or its module, that every machine has: what is known of it holds for both."""
+    return benchmark.removeprefix(PLUGINS)
 
 
 def quantity(name: str, unit: str | None = None) -> str:

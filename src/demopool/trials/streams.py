@@ -100,6 +100,7 @@ class Turn(NamedTuple):
     began     when, by the clock of this process; Python's is the same in all of a machine
     ended     likewise
     reason    what the process itself saw to be wrong, or ""
+    cores     of a thorough turn: how many threads ran during its calls on average, or wanted to
     """
 
     seconds: list[float]
@@ -111,6 +112,7 @@ class Turn(NamedTuple):
     began: float = 0.0
     ended: float = 0.0
     reason: str = ""
+    cores: float = 0.0
 
 
 def image(case: Case, pool: ImagePool, number: int) -> Array:
@@ -190,7 +192,7 @@ class Stream:
         if self.case.data == "device":
             placed = slot.data.placed
             placed["X"] = overwritten(placed["X"], self.job.place(slot.data.host["X"]))
-            self.job.device.synchronize()
+            wait_for(placed["X"], self.job.device)
             self.job.data.placed = placed
         self.job.data.host = slot.data.host
         return slot.which
@@ -226,14 +228,16 @@ class Stream:
         turn = Turn([], [], [])
         sampled = int(self._rng.integers(discard, calls + discard))
         sample: tuple[int, Array] | None = None
-        around = read = 0.0
+        around = read = wanted = 0.0
         for number in range(discard + calls):
             which = self.next()
             if self.case.is_cold:
                 self._flush()
+            used = _wanted_seconds() if thorough else 0.0
             before = _now()
             reading, result = clock.call(call)
             around += _now() - before
+            wanted += _wanted_seconds() - used if thorough else 0.0
             read += reading.wall
             busy = busy_seconds(self._wait)
             values, late = self._values(result)
@@ -248,7 +252,8 @@ class Stream:
                 row = int(self._rng.integers(len(values)))
                 sample = which[row], _array(values[row])
             del values
-        turn = turn._replace(sample=sample, unread=around - read)
+        cores = wanted / around if around > 0 else 0.0
+        turn = turn._replace(sample=sample, unread=around - read, cores=cores)
         if thorough:
             turn = turn._replace(leaked=leaked_seconds(self._wait))
             if sum(turn.seconds) < _SHORT:  # else two more calls would be too long
@@ -328,6 +333,11 @@ def leaked_seconds(wait: Wait | None = None) -> float:
         elif cpu + waited < _SPINNING * took:
             return leaked
     return MOST_LEAKED
+
+
+def _wanted_seconds() -> float:
+    """Processor time that threads of this process have had, or waited for."""
+    return _cpu() + _waited_seconds()
 
 
 def _waited_seconds() -> float:

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from ...machine.fingerprint import BUSY
-from ...trials.measures import quantity
+from ...trials.measures import quantity, without_plugins
 from .levels import STEP_PRICE, Level, levels_of, noise_of
 
 BASELINE = "baseline/"
@@ -219,7 +219,8 @@ def series(frame: Any, order: Sequence[str] | None = None) -> list[Series]:
 
 def beside(one: Series) -> tuple[Any, ...]:
     """What a candidate shares with its baseline."""
-    return (one.machine, one.environment, one.threads, one.benchmark, one.case)
+    benchmark = without_plugins(one.benchmark)
+    return (one.machine, one.environment, one.threads, benchmark, one.case)
 
 
 def _beside_baselines(lines: Sequence[Series]) -> list[Series]:
