@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here, so that a skip cannot hide a broken installation.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs install clean counts
+.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs study install clean counts
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,7 +46,7 @@ test-all: test  ## run the same, with every case of the searches instead of a sa
 lint: install  ## run the formatter check, linter and type check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p demopool -p tools -p benchmarks
+	$(BIN)/mypy -p demopool -p tools -p benchmarks -p studies
 
 # One thread: threads of OpenBLAS and OpenMP spin while they wait, and on a busy machine a minute of
 # tests becomes ten. Tests that need more threads set them.
@@ -71,6 +71,12 @@ ratios: install  ## compare speed and memory with straightforward versions, in o
 
 counts: install  ## count instructions and cache misses with valgrind, where times are too noisy
 	@$(BIN)/python -m tools.counts
+
+# IMAGES=FOLDER for the images of FOLDER/class/*.jpg instead, PRECISION=bfloat16 for speed on a CPU
+# with AMX.
+study: install  ## judge the paper on real images: download, extract features, make the page
+	@$(BIN)/python -m $(if $(IMAGES),studies.images '$(IMAGES)',studies.groceries) \
+	  --precision $(or $(PRECISION),float32)
 
 matrix: install  ## write the support matrix into the documentation
 	$(BIN)/python -m demopool backends --matrix --write docs/reference/support-matrix.md

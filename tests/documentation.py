@@ -40,6 +40,9 @@ NOT_EXECUTED = {
     ),
     "demopool paper maps/ --layout nchw": "it needs files, which docs/howto/paper.md makes",
     "make test": MINUTES,
+    "make study PRECISION=bfloat16": "it downloads images; test_studies.py has the same code",
+    "python -m studies.": "it needs downloads; test_studies.py runs the same code on small ones",
+    "cd CUB_200_2011": "it needs that dataset",
     "make bench": MINUTES,
     "make bench PROFILE=regular": MINUTES,
     "make bench PROFILE=full": MINUTES,
@@ -58,6 +61,9 @@ NOT_EXECUTED = {
 }
 """The beginning of every command that is not run, and why. Targets of make must exist all the same.
 There is no other way for a page to have an example that is not executed."""
+
+OTHERS = ("asv ", "python -m studies.", "cd CUB_200_2011")
+"""Of these the beginning is enough, whatever arguments follow."""
 
 SHORT = " --budget 0.5 --backends numpy:cpu"
 """What the race of an example is run with; a sweep has two cells."""
@@ -97,7 +103,7 @@ class Command:
         return next((NOT_EXECUTED[start] for start in NOT_EXECUTED if self.is_like(start)), "")
 
     def is_like(self, start: str) -> bool:
-        return self.text == start or (start.startswith("asv ") and self.text.startswith(start))
+        return self.text == start or (start.startswith(OTHERS) and self.text.startswith(start))
 
     @property
     def is_race(self) -> bool:

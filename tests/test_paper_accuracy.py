@@ -140,6 +140,45 @@ def test_the_adjustment_for_many_comparisons_is_holms() -> None:
 # --- a whole run ---
 
 
+def test_an_interrupted_run_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing finished is done again, by the same run; another seed begins anew."""
+    images = open_images(str(folder))
+    given = labels.read("folders", images, 0)
+    pooled: list[str] = []
+
+    def pool_files(inputs: Any, path: Path, descriptor: str, **how: Any) -> Any:
+        pooled.append(descriptor)
+        if len(pooled) == interrupted_at:
+            raise KeyboardInterrupt
+        return dp.pool_files(inputs, path, descriptor, **how)
+
+    def measure(seed: int = 0) -> accuracy.Accuracies:
+        pooled.clear()
+        partial = tmp_path / "partial.json"
+        return accuracy.measure(images, str(folder), given, seed, lambda *_: None, partial)
+
+    monkeypatch.setattr(accuracy, "pool_files", pool_files)
+    every = len(list(accuracy.settings(D)))
+    interrupted_at = 4
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    interrupted_at = 0
+    found = measure()
+    assert len(pooled) == every - 3
+    measure(seed=1)
+    assert len(pooled) == every
+    (tmp_path / "partial.json").write_text('{"run": ')
+    again = measure()
+    assert len(pooled) == every
+    for one, other in zip(found.rows, again.rows, strict=True):
+        assert (one.setting, one.normalize, one.fitted.C) == (
+            *(other.setting, other.normalize, other.fitted.C),
+        )
+        np.testing.assert_array_equal(one.fitted.right, other.fitted.right)
+
+
 def test_the_table_has_every_aggregator_and_the_protocol_above(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +194,7 @@ def test_the_table_has_every_aggregator_and_the_protocol_above(
         assert 0 <= beside["accuracy %"] <= 100
         assert (beside["p"] is None) == (beside["aggregator"] == "sum")
     page = (out / "paper.html").read_text()
+    assert not list(out.glob("*partial*"))
     assert page.index("Protocol, fixed before the run") < page.index("cross-validation %")
     assert table["title"] in page
     said = [s for s in told["statements"] if "Table 1" in s["where"]]

@@ -96,6 +96,7 @@ def paper_command(
     from ..datasets.images import open_images
     from ..paper.accuracy import measure
     from ..paper.building import build
+    from ..paper.finished import NAME
     from ..paper.images import shipped
     from ..paper.labels import read as read_labels
 
@@ -106,15 +107,17 @@ def paper_command(
         source = f"{len(images)} images of {files} file{'s' * (files != 1)}"
     else:
         images, source = shipped()
+    unfinished = folder / NAME
     with progress("paper") as report:
         accuracies = None
         if labels is not None:
             given = read_labels(labels, images, seed)
             how = {"layout": layout, "dataset": dataset}
-            accuracies = partial(measure, images, features, given, seed, report, **how)
+            accuracies = partial(measure, images, features, given, seed, report, unfinished, **how)
         built = build(
             folder, images, source, most=sample, seed=seed, progress=report, accuracies=accuracies
         )
+    unfinished.unlink(missing_ok=True)
     if as_json:
         payload = {
             "files": [str(file) for file in built.files],

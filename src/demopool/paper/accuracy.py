@@ -15,6 +15,7 @@ from ..datasets.pooling import pool_files
 from . import svm
 from .analysis import Progress
 from .comparing import Paired, holm, paired
+from .finished import Finished, identity
 from .images import Array
 from .labels import Labelled
 from .tables import Table, table
@@ -23,7 +24,7 @@ GAMMAS = (0.0, 0.3, 0.5, 0.8)
 POWERS = (0.3, 0.5, 0.7)
 SKETCHES = (512, 2048, 8192)
 FIRST_ORDER_GAMMAS = (0.0, 0.5)
-ROOTED, PLAIN = "signed-sqrt-l2", "l2"
+NORMALISATIONS = ROOTED, PLAIN = "signed-sqrt-l2", "l2"
 
 PROTOCOL = (
     "Protocol, fixed before the run: one-against-rest linear SVMs (scikit-learn's SVC on dot "
@@ -138,24 +139,48 @@ def pairs(d: int) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
 
 
 def measure(
-    images: Images, inputs: Any, given: Labelled, seed: int, progress: Progress, **reading: Any
+    images: Images,
+    inputs: Any,
+    given: Labelled,
+    seed: int,
+    progress: Progress,
+    partial: Path,
+    **reading: Any,
 ) -> Accuracies:
-    """Pool, fit and judge, setting by setting; ``reading`` is how ``inputs`` are read."""
+    """Pool, fit and judge, setting by setting; ``reading`` is how ``inputs`` are read.
+
+    Rows go to the file ``partial`` as they are finished, and those that are there are not measured
+    again: for thousands of images this takes hours.
+    """
     d = images.arrays[0].d
-    every = list(settings(d))
-    labels, rows = np.array(given.labels), []
-    with TemporaryDirectory(prefix="demopool-paper-") as folder:
-        for at, setting in enumerate(every):
-            progress(at, len(every), f"accuracy of {setting.name}")
-            path = Path(folder) / "descriptors.npy"
-            parameters = {**dict(setting.parameters), **reading, "normalize": "none"}
-            pool_files(inputs, path, setting.descriptor, dtype="float32", fresh=True, **parameters)
-            scale = _triangle_scale(d) if setting.is_triangle else None
-            for normalize in (ROOTED, PLAIN):
-                K = svm.gram(path, given.rows, scale, rooted=normalize == ROOTED)
-                rows.append(Row(setting, normalize, svm.fit(K, labels, given.test, seed), None))
-        progress(len(every), len(every), "accuracy")
+    every, rows = list(settings(d)), []
+    finished = Finished(partial, identity(images, given, PROTOCOL, seed))
+    for at, setting in enumerate(every):
+        progress(at, len(every), f"accuracy of {setting.name}")
+        if any(finished.get(setting.name, normalize) is None for normalize in NORMALISATIONS):
+            for normalize, fitted in _fitted(setting, inputs, given, d, seed, reading):
+                finished.add(fitted, setting.name, normalize)
+        for normalize in NORMALISATIONS:
+            found = finished.get(setting.name, normalize)
+            assert found is not None
+            rows.append(Row(setting, normalize, found, None))
+    progress(len(every), len(every), "accuracy")
     return _compared(rows, d, given.sentence)
+
+
+def _fitted(
+    setting: Setting, inputs: Any, given: Labelled, d: int, seed: int, reading: dict[str, Any]
+) -> Iterator[tuple[str, svm.Fitted]]:
+    """With each normalisation, from the same descriptors."""
+    labels = np.array(given.labels)
+    with TemporaryDirectory(prefix="demopool-paper-") as folder:
+        path = Path(folder) / "descriptors.npy"
+        parameters = {**dict(setting.parameters), **reading, "normalize": "none"}
+        pool_files(inputs, path, setting.descriptor, dtype="float32", **parameters)
+        scale = _triangle_scale(d) if setting.is_triangle else None
+        for normalize in NORMALISATIONS:
+            K = svm.gram(path, given.rows, scale, rooted=normalize == ROOTED)
+            yield normalize, svm.fit(K, labels, given.test, seed)
 
 
 def _triangle_scale(d: int) -> Array:
@@ -166,7 +191,7 @@ def _triangle_scale(d: int) -> Array:
 
 def _compared(rows: list[Row], d: int, sentence: str) -> Accuracies:
     found = Accuracies(tuple(rows), {}, {}, sentence)
-    base = {n: found.row("sum", n).fitted.right for n in (ROOTED, PLAIN)}
+    base = {n: found.row("sum", n).fitted.right for n in NORMALISATIONS}
     judged = []
     for row in rows:
         against = None
@@ -175,7 +200,7 @@ def _compared(rows: list[Row], d: int, sentence: str) -> Accuracies:
             found.compared[row.setting.name, "sum", row.normalize] = against
         judged.append(row._replace(against_sum=against))
     for key, ours, theirs in pairs(d):
-        for normalize in (ROOTED, PLAIN):
+        for normalize in NORMALISATIONS:
             one, other = found.preferred(ours, normalize), found.preferred(theirs, normalize)
             names = (one.setting.name, other.setting.name, normalize)
             if key != "inner-sum":  # which is among those against sum

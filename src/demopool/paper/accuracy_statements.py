@@ -8,7 +8,7 @@ from .accuracy import (
     FIRST,
     GAMMA_OF_SKETCHES,
     INNER,
-    PLAIN,
+    NORMALISATIONS,
     POWERS,
     ROOTED,
     Accuracies,
@@ -44,7 +44,7 @@ def without_labels() -> list[Statement]:
 
 def all_of(found: Accuracies, d: int) -> list[Statement]:
     """First with signed square roots, as in the paper, then without."""
-    return [one for normalize in (ROOTED, PLAIN) for one in _of(found, d, normalize)]
+    return [one for normalize in NORMALISATIONS for one in _of(found, d, normalize)]
 
 
 def _of(found: Accuracies, d: int, normalize: str) -> Iterator[Statement]:

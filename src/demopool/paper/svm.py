@@ -18,7 +18,7 @@ from .images import Array
 
 CS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
-BLOCK_BYTES = 128_000_000
+BLOCK_BYTES = 256_000_000
 """Of descriptors in memory at a time; a product has two such blocks."""
 
 
@@ -37,11 +37,15 @@ def gram(path: Path, rows: Sequence[int], scale: Array | None, *, rooted: bool) 
     def block(start: int) -> Array:
         v = np.asarray(stored[list(rows[start : start + size])], dtype=np.float32)
         if rooted:
-            v = np.sign(v) * np.sqrt(np.abs(v))
+            root = np.abs(v)
+            v = np.copysign(np.sqrt(root, out=root), v, out=root)
             if scale is not None:
                 v *= scale
-        norms = np.sqrt(np.einsum("ij,ij->i", v, v, dtype=np.float64))
-        return v / np.where(norms > 0, norms, 1.0)[:, np.newaxis].astype(np.float32)
+        for row in v:  # one by one, they stay in the cache
+            length = np.linalg.norm(row)
+            if length > 0:
+                row /= length
+        return v
 
     for first in starts:
         left = block(first)
