@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import cupy_on_numpy as stand_in
@@ -18,9 +19,10 @@ pytest.importorskip("cuda.bindings.nvrtc")
 import demopool as dp
 from demopool import reference
 from demopool.errors import InvalidInput
-from demopool.implementations.cupy_cuda import gpu, signatures
+from demopool.implementations.cupy_cuda import gpu, launches, signatures
 from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
-from demopool.implementations.shared.grids import Shape
+from demopool.implementations.shared import grids
+from demopool.pooling import description
 from demopool.pooling.operations import Operations
 
 Array = Any
@@ -101,6 +103,19 @@ def test_tensors_of_other_libraries_are_taken_through_dlpack(ops: Operations) ->
     a = Foreign(np.abs(_features(2, 12)))
     _close(ops.pool(X, a), reference.pool(X.host, a.host))
     assert X.asked == a.asked == [1]
+
+
+def test_describe_hands_over_arrays_where_they_are(ops: Operations) -> None:
+    """Not through the host's memory; what CuPy does not have goes that way."""
+    X = Foreign(_features(2, 12, 5))
+    other = Operations("numpy:cpu", dp.backend("numpy:cpu").implementation)
+    taken = description._moved(X, other, ops)
+    assert X.asked == [1]
+    np.testing.assert_array_equal(np.asarray(taken), X.host)
+    assert ops.implementation.adopt(_features(2, 3)) is None
+    assert ops.implementation.adopt(Foreign(np.zeros((2, 3), "V2"))) is None
+    host = description._moved(_features(2, 3), other, ops)
+    assert type(host) is type(taken)
 
 
 def test_arrays_that_are_not_on_a_gpu_are_not_ours(ops: Operations) -> None:
@@ -185,19 +200,51 @@ def test_graphs_can_be_switched_off(ops: Operations, monkeypatch: pytest.MonkeyP
     assert not stand_in.Stream.made
 
 
-def test_a_capture_of_the_callers_own_gets_plain_launches(ops: Operations, cupy: Any) -> None:
-    """No graph is made inside of a graph."""
-    stream = cupy.cuda.Stream(non_blocking=True)
-    on = gpu.gpu(0)
-    V, out = cupy.asarray(_features(2, 300)), cupy.asarray(np.zeros(2, np.float32))
-    launch = ("largest", Shape(2, (256,)), (V, out, np.uint32(300), np.uint32(1)))
-    for _ in range(3):
-        with stream:
-            stream.begin_capture()
-            on.run_all([launch, launch])
-            graph = stream.end_capture()
-        assert len(graph.calls) == 2
-    assert len(gpu.GRAPHS) == 0
+def test_a_capture_of_the_callers_own_is_refused_with_a_sentence(
+    ops: Operations, cupy: Any
+) -> None:
+    """What is made on the way would be somebody else's memory when the graph is launched."""
+    stream, X = cupy.cuda.Stream(non_blocking=True), cupy.asarray(_features(2, 12, 5))
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(InvalidInput, match="cannot be captured into a CUDA graph"):
+            ops.weights(X)
+        assert not stream.end_capture().calls
+        ops.weights(X)
+
+
+def test_a_capture_by_torch_is_refused_too(
+    ops: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = SimpleNamespace(
+        Tensor=Foreign, cuda=SimpleNamespace(is_current_stream_capturing=lambda: True)
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(InvalidInput, match="torch:cuda can be captured"):
+        ops.pool(Foreign(_features(2, 12, 5)))
+
+
+# --- sizes ---
+
+
+def test_images_beyond_32_bits_are_refused_with_a_sentence() -> None:
+    """Numbers of values that end where 32 bits do would make loops that never end."""
+    grids.chunks(1, grids.MAX_VALUES)
+    for values in (2**32 - 5, 2**33):
+        long = np.broadcast_to(np.float32(0), (1, values))
+        with pytest.raises(InvalidInput, match="count up to 4,293,918,720"):
+            launches.largest(long, long)
+        with pytest.raises(InvalidInput, match="give it in parts"):
+            launches.scaled(long, long, long, long)
+
+
+def test_a_descriptor_may_be_normalized_where_it_is(ops: Operations, cupy: Any) -> None:
+    for values in (40, 13_000):
+        v = _features(2, values)
+        here = cupy.asarray(v)
+        found = ops.normalize(here, overwrite=True)
+        assert found.data.ptr == here.data.ptr
+        _close(found, reference.normalize(v))
 
 
 @pytest.mark.parametrize("kind", ["CUDARuntimeError", "CUDADriverError"])
@@ -222,6 +269,42 @@ def test_only_the_last_graphs_are_kept() -> None:
     assert graphs.get("c") is None
     assert graphs.get("b") is None, "the one not asked for longest is gone"
     assert len(graphs) == 2
+
+
+# --- several GPUs ---
+
+
+def test_every_gpu_that_was_worked_on_is_marked_and_waited_for(
+    ops: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current GPU is 0; an event belongs to the GPU that is current when it is made."""
+    monkeypatch.setattr(gpu, "_WORKED_ON", {0, 1})
+    here, done = [0], []
+
+    class Device:
+        def __init__(self, index: int = 0) -> None:
+            self.id = index
+
+        def __enter__(self) -> None:
+            here.append(self.id)
+
+        def __exit__(self, *_: object) -> None:
+            here.pop()
+
+    cuda = gpu.cupy().cuda
+    monkeypatch.setattr(cuda, "Device", Device)
+    waited = SimpleNamespace(synchronize=lambda: done.append(here[-1]))
+    monkeypatch.setattr(cuda, "get_current_stream", lambda: waited)
+    monkeypatch.setattr(
+        cuda, "Event", lambda: SimpleNamespace(on=here[-1], record=lambda: done.append(here[-1]))
+    )
+    monkeypatch.setattr(cuda, "get_elapsed_time", lambda start, end: 1000.0 * (start.on + end.on))
+    device = ops.implementation
+    assert device.elapsed(device.event(), device.event()) == 2.0
+    assert done == [0, 1, 0, 1]
+    done.clear()
+    device.synchronize()
+    assert done == [0, 1]
 
 
 # --- what the clock and the memory meter ask ---

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
+from demopool.errors import InvalidInput
 from demopool.implementations.shared.grids import SHARED_BYTES
 
 from . import signatures
@@ -53,6 +55,7 @@ class Gpu(Launcher):
         self._functions: dict[str, Any] = {}
 
     def active(self) -> AbstractContextManager[Any]:
+        _WORKED_ON.add(self.index)
         device: AbstractContextManager[Any] = cupy().cuda.Device(self.index)
         return device
 
@@ -87,8 +90,7 @@ class Gpu(Launcher):
         the same addresses every time, and the graph of the second round serves all others.
         """
         current = cupy().cuda.get_current_stream()
-        alone = len(launches) < 2 or os.environ.get(GRAPHS_VARIABLE) == "0"
-        if alone or current.is_capturing():  # into a graph of the caller's own
+        if len(launches) < 2 or os.environ.get(GRAPHS_VARIABLE) == "0":
             super().run_all(launches)
             return
         key = (self.index, *(_identity(launch) for launch in launches))
@@ -139,6 +141,29 @@ class Gpu(Launcher):
 @cache
 def gpu(index: int) -> Gpu:
     return Gpu(index)
+
+
+_WORKED_ON: set[int] = set()
+
+
+def gpus() -> list[Gpu]:
+    """Those that were worked on, and the current one."""
+    return [gpu(index) for index in sorted({*_WORKED_ON, int(cupy().cuda.Device().id)})]
+
+
+def refuse_capture(array: Any) -> None:
+    """Of a graph of the caller's own: what is made on the way goes back to CuPy's pool after the
+    call, and the graph would write into memory that is somebody else's by then."""
+    torch = sys.modules.get("torch")
+    by_torch = torch is not None and isinstance(array, torch.Tensor)
+    if (torch is not None and by_torch and torch.cuda.is_current_stream_capturing()) or (
+        cupy().cuda.get_current_stream().is_capturing()
+    ):
+        raise InvalidInput(
+            "cupy:cuda cannot be captured into a CUDA graph: what it needs on the way goes back to "
+            "CuPy's pool after the call, and the graph would write there. Call it outside of the "
+            "capture; torch:cuda can be captured."
+        )
 
 
 @cache

@@ -14,7 +14,7 @@ from demopool.implementations.shared import images
 from demopool.implementations.shared.table import work_table
 
 from . import pool, power, sketch, weights
-from .gpu import Gpu, cupy, gpu
+from .gpu import Gpu, cupy, gpu, gpus, refuse_capture
 from .launcher import Array
 from .prepared import PreparedHashes, prepare
 
@@ -35,6 +35,7 @@ def _index(array: Any) -> int:
 
 def _place(array: Any) -> tuple[Gpu, Array]:
     """On the device where it is; half precision is worked in float32, which holds it exactly."""
+    refuse_capture(array)
     array = _as_cupy(array)
     on = gpu(array.device.id)
     with on.active():
@@ -67,6 +68,14 @@ class CupyCudaImplementation(Implementation):
     def asarray(self, array: NDArray[Any]) -> Array:
         return cupy().asarray(array)
 
+    def adopt(self, array: Any) -> Array | None:
+        """bfloat16, which CuPy has not, goes through the host as float32."""
+        there = self.inspect(array)
+        if there is None or not there.dtype.startswith("float"):
+            return None
+        refuse_capture(array)
+        return _as_cupy(array)
+
     def to_numpy(self, array: Array) -> NDArray[Any]:
         return np.asarray(cupy().asnumpy(_as_cupy(array)))
 
@@ -89,19 +98,30 @@ class CupyCudaImplementation(Implementation):
         return prepare(hashes, self.asarray)
 
     def synchronize(self) -> None:
-        cupy().cuda.get_current_stream().synchronize()
+        for on in gpus():
+            _wait(on)
+
+    def wait(self, result: Any) -> None:
+        if isinstance(result, cupy().ndarray):
+            _wait(gpu(result.device.id))
 
     @property
     def gpu_index(self) -> int | None:
         return int(cupy().cuda.Device().id)
 
     def event(self) -> Any:
-        mark = cupy().cuda.Event()
-        mark.record()
-        return mark
+        """On every GPU that was worked on: an event belongs to one."""
+        marks = {}
+        for on in gpus():
+            with on.active():
+                marks[on.index] = cupy().cuda.Event()
+                marks[on.index].record()
+        return marks
 
     def elapsed(self, start: Any, end: Any) -> float:
-        return float(cupy().cuda.get_elapsed_time(start, end)) / 1e3
+        """Of the GPU that took longest."""
+        between = cupy().cuda.get_elapsed_time
+        return float(max(between(start[index], end[index]) for index in start)) / 1e3
 
     def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
         """Of what CuPy's pool has given out, not of what the pool holds to give out again."""
@@ -111,6 +131,11 @@ class CupyCudaImplementation(Implementation):
         self.synchronize()
         del kept
         return int(meter.peak)
+
+
+def _wait(on: Gpu) -> None:
+    with on.active():
+        cupy().cuda.get_current_stream().synchronize()
 
 
 def _meter() -> Any:

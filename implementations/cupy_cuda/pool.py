@@ -38,13 +38,13 @@ def largest(on: Launcher, V: Array) -> Array:
     return found
 
 
-def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
+def normalize(on: Launcher, V: Array, *, kind: str, overwrite: bool = False) -> Array:
     """Signed square root and l2 norm, or l2 alone, of every row of a matrix."""
     if kind == "none":
         return on.xp.asarray(V, copy=True)
     rows, values = V.shape
     power = 1 if kind == "signed-sqrt-l2" else 2
-    out = on.empty(V.shape, V)
+    out = V if overwrite else on.empty(V.shape, V)
     if (values + grids.WARPS) * itemsize(V) <= grids.SHARED_BYTES:
         on.run(launches.normalized_at_once(V, out, power))
         return out

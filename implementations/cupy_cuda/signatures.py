@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,37 +69,55 @@ def instances(ctype: str) -> tuple[str, ...]:
 def _templated(kernel: str, args: Sequence[Any]) -> str:
     for parameter, value in zip(parameters()[kernel], args, strict=False):
         if parameter.type == "T":
-            name = np.dtype(value.dtype).name
-            if name in TEMPLATED:
-                return TEMPLATED[name]
-            raise TypeError(f"{kernel}: {parameter.name} is {name}, not float32 or float64.")
+            return _ctype(kernel, parameter.name, value.dtype)
     raise TypeError(f"{kernel} was not given what it is a kernel for.")
+
+
+@cache
+def _ctype(kernel: str, parameter: str, dtype: Any) -> str:
+    name = np.dtype(dtype).name
+    if name in TEMPLATED:
+        return TEMPLATED[name]
+    raise TypeError(f"{kernel}: {parameter} is {name}, not float32 or float64.")
 
 
 def check(kernel: str, shape: Shape, args: Sequence[Any], max_shared: int) -> None:
     """A launch that would go wrong without a word raises a TypeError or a ValueError that says
     why. Arrays are those of NumPy or CuPy."""
-    wanted = parameters()[kernel]
-    if len(args) != len(wanted):
-        raise TypeError(f"{kernel} takes {len(wanted)} arguments; got {len(args)}.")
-    of = _templated(kernel, args)
-    for parameter, value in zip(wanted, args, strict=True):
-        dtype = getattr(value, "dtype", None)
-        if dtype is None or np.dtype(dtype) != parameter.dtype(of):
-            given = type(value).__name__ if dtype is None else dtype
-            expected = parameter.dtype(of)
-            raise TypeError(f"{kernel}: {parameter.name} must be {expected}; got {given}.")
-        if parameter.is_array == isinstance(value, np.generic):
-            kind = "an array" if parameter.is_array else "a number"
-            raise TypeError(f"{kernel}: {parameter.name} must be {kind}.")
-        if parameter.is_array and not value.flags.c_contiguous:
-            raise TypeError(f"{kernel}: {parameter.name} must be contiguous, row by row.")
+    _check_arguments(kernel, _templated(kernel, args), tuple(_given(value) for value in args))
     if shape.blocks > MAX_BLOCKS:
         raise ValueError(f"{kernel}: {shape.blocks} blocks; a grid has at most {MAX_BLOCKS}.")
-    if np.prod(shape.threads) > MAX_THREADS:
+    if prod(shape.threads) > MAX_THREADS:
         raise ValueError(f"{kernel}: a block has at most {MAX_THREADS} threads.")
     if shape.shared > max_shared:
         raise ValueError(
             f"{kernel}: {shape.shared} bytes of shared memory; a block of this device has at most "
             f"{max_shared}."
         )
+
+
+def _given(value: Any) -> tuple[Any, bool | None]:
+    """What matters of an argument: its dtype, or its class if it has none, and whether it is in one
+    piece, None for a number."""
+    if isinstance(value, np.generic):
+        return value.dtype, None
+    dtype = getattr(value, "dtype", None)
+    return (type(value), None) if dtype is None else (dtype, bool(value.flags.c_contiguous))
+
+
+@lru_cache(maxsize=1024)
+def _check_arguments(kernel: str, of: str, given: tuple[tuple[Any, bool | None], ...]) -> None:
+    """Once for arguments of such types: comparing them takes longer than a small kernel."""
+    wanted = parameters()[kernel]
+    if len(given) != len(wanted):
+        raise TypeError(f"{kernel} takes {len(wanted)} arguments; got {len(given)}.")
+    for parameter, (dtype, contiguous) in zip(wanted, given, strict=True):
+        expected = parameter.dtype(of)
+        if isinstance(dtype, type) or np.dtype(dtype) != expected:
+            got = dtype.__name__ if isinstance(dtype, type) else dtype
+            raise TypeError(f"{kernel}: {parameter.name} must be {expected}; got {got}.")
+        if parameter.is_array == (contiguous is None):
+            kind = "an array" if parameter.is_array else "a number"
+            raise TypeError(f"{kernel}: {parameter.name} must be {kind}.")
+        if parameter.is_array and not contiguous:
+            raise TypeError(f"{kernel}: {parameter.name} must be contiguous, row by row.")

@@ -17,13 +17,13 @@ def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
     return out
 
 
-def normalize(on: Launcher, V: Array, *, kind: str) -> Array:
+def normalize(on: Launcher, V: Array, *, kind: str, overwrite: bool = False) -> Array:
     """Signed square root and l2 norm, or l2 alone, of every row of a matrix."""
     if kind == "none":
         return arrays.copied(on, V)
     count, values = V.shape
     power = 1 if kind == "signed-sqrt-l2" else 2
-    out = on.empty(V.shape, V.dtype)
+    out = V if overwrite else on.empty(V.shape, V.dtype)
     if (values + grids.WARPS) * V.dtype.itemsize <= grids.SHARED_BYTES:
         on.run(launches.normalized_at_once(V, out, power))
         return out

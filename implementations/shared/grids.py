@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from demopool.errors import InvalidInput
+
 # Products: tiles of 64 x 64 results by 16 x 16 threads. Everything else: blocks of 256 threads.
 THREADS = 16
 TILE = 64
@@ -19,6 +21,9 @@ SHARED_BYTES = 48 * 1024
 """Shared memory that a block may use by default."""
 
 MAX_BLOCKS, MAX_THREADS = 2**31 - 1, 1024
+
+MAX_VALUES = 2**32 - 2**20
+"""Of an image: kernels count them by 32-bit numbers, in steps that end a little beyond them."""
 
 # Blocks per image in reductions: enough to fill a GPU at batch 1, while each block still reads some
 # thousand values.
@@ -41,8 +46,17 @@ def flat(values: int) -> Shape:
 
 def per_image(images: int, values: int) -> tuple[int, Shape]:
     """One thread per value of every image: blocks per image, and the launch."""
+    _demand_countable(values)
     blocks = -(-values // BLOCK)
     return blocks, Shape(images * blocks, (BLOCK,))
+
+
+def _demand_countable(values: int) -> None:
+    if values > MAX_VALUES:
+        raise InvalidInput(
+            f"An image, or its descriptor, of {values:,} values is too large for our kernels on a "
+            f"GPU, which count up to {MAX_VALUES:,}; give it in parts, or take another backend."
+        )
 
 
 def one_block_each(images: int, shared: int = 0) -> Shape:
@@ -66,6 +80,7 @@ def products(blocks: int) -> Shape:
 
 def chunks(images: int, values: int) -> tuple[int, Shape]:
     """Blocks that share the values of one image, and the launch."""
+    _demand_countable(values)
     blocks = max(1, min(_MAX_CHUNKS, values // _VALUES_PER_BLOCK))
     return blocks, Shape(images * blocks, (BLOCK,))
 

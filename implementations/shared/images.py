@@ -60,6 +60,6 @@ def _normalizing(work: Work, place: Place) -> Kernel:
             shape = tuple(v.shape)
             leading = prod(shape[: len(shape) - axes])
             rows = on.reshape(v, (leading, prod(shape[len(shape) - axes :])))
-            return on.reshape(work(on, rows, kind=kind), shape)
+            return on.reshape(work(on, rows, kind=kind, overwrite=overwrite), shape)
 
     return kernel

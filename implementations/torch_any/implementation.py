@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils import dlpack
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
@@ -22,6 +23,9 @@ KERNELS: dict[tuple[str, str], Kernel] = {
     key: tensors.in_full_precision(kernel)
     for key, kernel in kernel_table(weights, pool, sketch, power).items()
 }
+
+_DLPACK_CUDA = 2
+"""What DLPack calls a GPU."""
 
 
 class TorchImplementation(Implementation):
@@ -47,6 +51,13 @@ class TorchImplementation(Implementation):
         # torch has no read-only tensors and no negative strides.
         viewable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
         return torch.from_numpy(array if viewable else array.copy()).to(self.device)
+
+    def adopt(self, array: Any) -> Tensor | None:
+        """torch's current stream waits for what the owner has under way."""
+        if self.device != "cuda" or not hasattr(array, "__dlpack_device__"):
+            return None
+        kind, _ = array.__dlpack_device__()
+        return dlpack.from_dlpack(array) if kind == _DLPACK_CUDA else None
 
     def to_numpy(self, array: Tensor) -> NDArray[Any]:
         if array.requires_grad:

@@ -107,6 +107,11 @@ class Implementation(ABC):
     def asarray(self, array: NDArray[Any]) -> Any:
         """A NumPy array as this library's, on this device; a view where the library can."""
 
+    def adopt(self, array: Any) -> Any | None:
+        """An array of another library on this device as this library's, without a copy (DLPack);
+        None where there is no such way. ``describe`` then goes through the host's memory."""
+        return None
+
     @abstractmethod
     def to_numpy(self, array: Any) -> NDArray[Any]:
         """The way back; a view where the library can. bfloat16, which NumPy lacks, as float32."""

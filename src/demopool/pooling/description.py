@@ -92,7 +92,7 @@ def describe(
     if asked.dtype is not None and not ops.supports("normalize", dtype=asked.dtype):
         raise Unsupported(f"dtype={asked.dtype!r}", f"{ops.name} has no such arrays")
     if ops is not home:
-        features = ops.asarray(home.to_numpy(features))
+        features = _moved(features, home, ops)
         facts = ops.inspect_features(features)
     if check and 0 not in facts.shape:
         features = values.checked(ops, features, present, asked)
@@ -109,10 +109,16 @@ def describe(
         v = ops.normalize(v, axes=1, kind=normalize, overwrite=True)
     if asked.dtype is not None:
         v = ops.implementation.cast(v, asked.dtype)
-    v = v if ops is home else home.asarray(ops.to_numpy(v))
+    v = v if ops is home else _moved(v, ops, home)
     if vectorize == "upper":
         v = preparing.upper(preparing.namespace(home, "a triangle", v), v, features.shape[-1])
     return v
+
+
+def _moved(array: Any, of: Operations, to: Operations) -> Any:
+    """An array of one backend as one of another: where it is, if that backend can take it there."""
+    there = to.implementation.adopt(array)
+    return to.asarray(of.to_numpy(array)) if there is None else there
 
 
 def _two_streams(X: Any, Y: Any, layout: str | None) -> tuple[Any, Operations, int]:
