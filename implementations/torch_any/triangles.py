@@ -20,10 +20,6 @@ from .tensors import HALF, in_place_on_cpu, working
 # Rows of a matrix computed at once. Matrices of no more rows are not worth the blocks.
 _ROWS = 128
 
-# Rows of a product of large matrices computed at once: fewer, larger products, and little above the
-# diagonal.
-_PRODUCT_ROWS, _LARGE = 256, 1024
-
 # Features multiplied at once, in the dtype of the work and weighted: only they are copied.
 _FEATURES = 1024
 
@@ -81,10 +77,16 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     if size <= _ROWS or not in_place_on_cpu(left):
         return left @ right
     result = _empty((len(left), size, size), left.dtype)
-    scratch = _Scratch(result[:1])
-    for found, rows, columns in zip(result, left, right, strict=True):
-        _multiply(rows, columns, found)
-        _mirror(found.unsqueeze(0), scratch)
+    scratch = _Scratch(result)
+    for group in _blocks(len(left), _images(size, _ROWS)):
+        for block in _blocks(size):
+            part = result[group, block, : block.stop]
+            # Into the result itself it would be slower: torch multiplies images with gaps between
+            # their rows one by one.
+            product = scratch.of(*part.shape)
+            rows, columns = left[group, block], right[group, :, : block.stop]
+            part.copy_(torch.bmm(rows, columns, out=product))
+        _mirror(result[group], scratch)
     return result
 
 
@@ -97,29 +99,22 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
         weighted = images if a is None else images * a.unsqueeze(-1)
         return weighted.mT @ images
     result = _empty((number, d, d), working(images[:0]).dtype)
-    scratch = _Scratch(result[:1])
-    for i in range(number):
+    scratch = _Scratch(result)
+    for group in _blocks(number, _images(d, max(_ROWS, min(n, _FEATURES) // 2))):
         for rows in _blocks(n, _FEATURES):
-            X = working(images[i, rows])
-            weighted = X if a is None else X * a[i, rows].unsqueeze(-1)
-            _multiply(weighted.mT, X, result[i], add=rows.start > 0)
+            X = working(images[group, rows])
+            weighted = X if a is None else X * a[group, rows].unsqueeze(-1)
+            for block in _blocks(d):
+                part = result[group, block, : block.stop]
+                product = scratch.of(*part.shape)
+                torch.bmm(weighted.mT[:, block], X[..., : block.stop], out=product)
+                if rows.start == 0:
+                    part.copy_(product)
+                else:
+                    part.add_(product)
         if not triangle:
-            _mirror(result[i : i + 1], scratch)
+            _mirror(result[group], scratch)
     return result
-
-
-def _multiply(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> None:
-    """The lower triangle of ``left @ right`` of one image, or added to it.
-
-    Image by image, into the result itself: torch would copy the results of a batch, which have gaps
-    between their rows, and that takes a sixth of the time. An image has the same bits in any batch.
-    """
-    for block in _blocks(len(out), _PRODUCT_ROWS if len(out) >= _LARGE else _ROWS):
-        part, factors = out[block, : block.stop], (left[block], right[:, : block.stop])
-        if add:
-            part.addmm_(*factors)
-        else:
-            torch.mm(*factors, out=part)
 
 
 def _mirror(matrices: Tensor, scratch: _Scratch) -> None:
