@@ -4,8 +4,8 @@ Makes a folder of conv maps (512 x 28 x 28, float16), measures which candidate i
 them, and takes turns: one ``demopool pool`` command, and a loop of that candidate over the same
 maps already in memory, without files. The figure is the least time of the one over the least time
 of the other, with the start of Python and its libraries and without. Also: the peak memory of the
-command, the same file after kills at random moments, and how much faster two processes are than
-one.
+command, the same file after kills at random moments, how much faster two processes are than one,
+and how many units a second a scheduler can give out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -29,6 +30,10 @@ import demopool as dp
 from demopool.commands.output import size_in_bytes
 from demopool.common.places import VARIABLE
 from demopool.common.units import readable
+from demopool.datasets import cluster
+from demopool.datasets.journal import Journal
+from demopool.datasets.planning import Plan
+from demopool.datasets.units import Record
 from demopool.problem.vocabulary import Descriptor, Dtype
 
 SHAPE = (512, 28, 28)
@@ -92,6 +97,7 @@ def main(images: int, turns: int, kills: int, jobs: bool, memory: str, budget: f
         without = min(run.units_s for run in commands) / min(loops)
         click.echo(f"command / loop in memory: {ratio:.2f} (at most {BAR})")
         click.echo(f"the same, without the start of the process: {without:.2f}")
+        click.echo(f"without --jobs: {images / min(run.units_s for run in commands):.3g} images/s")
         peak, limit = max(run.peak_bytes for run in commands), size_in_bytes("--memory", memory)
         click.echo(f"peak memory: {readable(peak, 'memory')} (at most {memory})")
         if jobs:
@@ -99,7 +105,13 @@ def main(images: int, turns: int, kills: int, jobs: bool, memory: str, budget: f
                 min(pooled(folder, f"{n}.npy", memory, "--jobs", n).units_s for _ in range(turns))
                 for n in ("1", "2")
             )
-            click.echo(f"--jobs 2 / --jobs 1: {two / one:.2f}")
+            click.echo(
+                f"--jobs 1: {images / one:.3g} images/s, --jobs 2: {images / two:.3g}, "
+                f"time of --jobs 2 / --jobs 1: {two / one:.2f}"
+            )
+            click.echo(
+                f"units that do nothing, by a cluster of two: {units_per_second():.3g} a second"
+            )
         moments = random.Random(0)
         expected = min(run.seconds for run in commands)
         for _ in range(kills):
@@ -138,6 +150,23 @@ def pooled(folder: Path, output: str, memory: str, *options: str, fresh: bool = 
     seconds = time.perf_counter() - begin
     notes = json.loads((folder / f"{output}.json").read_text())
     return Run(seconds, notes["seconds"] - notes["starting_s"], usage.ru_maxrss * 1024)
+
+
+def units_per_second(units: int = 500) -> float:
+    """What the scheduler and the journal allow, whatever the units do."""
+    distributed: Any = import_module("distributed")
+    with tempfile.TemporaryDirectory() as folder, cluster.client_of(2, None) as client:
+        journal = Journal(Path(folder) / "out.npy")
+        journal.begin({}, Plan(units, 1, "float32", 1, 0, ()))
+        done = distributed.as_completed([client.submit(int, -worker) for worker in (1, 2)])
+        begin = time.perf_counter()
+        for number in range(units):
+            next(done).result()
+            journal.append(Record(number, 1))
+            done.add(client.submit(int, number))
+        seconds = time.perf_counter() - begin
+        journal.close()
+    return units / seconds
 
 
 def killed(command: list[str], after: float) -> None:

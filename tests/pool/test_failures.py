@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,10 @@ def test_a_folder_with_other_things_is_not_removed(folder: Path, name: str) -> N
     with pytest.raises(InvalidInput, match="is a folder with other things in it"):
         pooled(folder, name, fresh=True)
     assert mine.read_text() == "mine"
+
+
+def test_nothing_is_begun_without_dask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(InvalidInput, match=r"need Dask: pip install 'demopool\[scale\]'"):
+        pooled(folder, jobs=2)
+    assert [path.name for path in folder.parent.iterdir()] == ["in"]

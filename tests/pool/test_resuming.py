@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from demopool import InvalidInput, Unfinished
-from demopool.datasets import journal, planning, pooling, units
+from demopool.datasets import journal, output, planning, pooling, units
 
 from .small import content_of, expected_of, pooled, some_images
 
@@ -157,3 +157,29 @@ def test_a_damaged_journal_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch
     (folder.parent / "out.npy.partial").unlink()
     with pytest.raises(InvalidInput, match="partial is damaged or gone: --fresh"):
         pooled(folder)
+
+
+def test_a_run_that_is_beginning_is_not_disturbed_by_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both found nothing there; the second must not take the file of the first away."""
+    create = output.Output.create
+
+    def meanwhile(self: output.Output) -> None:
+        monkeypatch.setattr(output.Output, "create", create)
+        with pytest.raises(Unfinished, match="another process is writing"):
+            pooled(folder)
+        create(self)
+
+    monkeypatch.setattr(output.Output, "create", meanwhile)
+    assert pooled(folder).computed == 11
+
+
+def test_a_run_that_was_killed_before_it_began(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stopped_after(monkeypatch, folder, 1)
+    path = folder.parent / "out.npy.journal"
+    path.write_bytes(path.read_bytes()[:20])
+    assert pooled(folder).computed == 11
+    assert np.array_equal(np.load(folder.parent / "out.npy"), expected_of(folder))

@@ -2,7 +2,8 @@
 
 ``OUT.journal`` is JSON Lines. The first line has the settings, a digest of the inputs, the code and
 the plan. A line is appended for a unit, and is on the disk, after the rows of the unit are. A last
-line that was cut off is a unit that is not finished. The file is locked while somebody works.
+line that was cut off is a unit that is not finished; if it is the first, nothing is begun. The file
+is locked while somebody works.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..common.files import UNREADABLE, write_text
+from ..common.files import UNREADABLE
 from ..common.program import __version__
 from ..errors import InvalidInput, Unfinished
 from ..measurement.code_identity import code_key
@@ -82,36 +83,48 @@ class Journal:
     def exists(self) -> bool:
         return self.path.exists()
 
+    def clear(self) -> None:
+        """An empty one, in place of any other: nothing is begun, and nobody else may begin."""
+        self.lock(os.O_CREAT)
+        assert self._handle is not None
+        os.ftruncate(self._handle, 0)
+        self.begun, self.finished = {}, {}
+
     def begin(self, identity: Mapping[str, Any], plan: Plan) -> None:
-        """A new one, in place of any other."""
-        first = {"schema": SCHEMA, **identity, "plan": plan.as_stored()}
-        write_text(self.path, json.dumps(first) + "\n")
-        self.open()
+        """How the output is made; to be called once there is one, after ``clear``."""
+        self.begun = {"schema": SCHEMA, **identity, "plan": plan.as_stored()}
+        self._write(self.begun)
 
     def open(self) -> None:
-        """Read what is there, and be ready to append."""
+        """Read what is there, and be ready to append; ``begun`` is empty if nothing was."""
         self.lock()
         try:
             self._read()
         except UNREADABLE:
             raise damaged(self.path) from None
 
-    def lock(self) -> None:
+    def lock(self, flags: int = 0) -> None:
         """Nobody else may be at work on this output."""
         self.close()
         try:
-            self._handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
         except OSError as problem:
             raise Unfinished(f"{self.path} cannot be written: {problem.strerror}.") from None
         self._lock()
+        if not self.path.exists() or not os.path.samestat(self.path.stat(), os.fstat(self._handle)):
+            raise self._taken()  # and finished or begun anew since it was opened
 
     def plan(self) -> Plan:
         return Plan.from_stored(self.begun["plan"])
 
     def append(self, record: Record) -> None:
         """On the disk when this returns; the rows of the unit must be there already."""
+        self._write(asdict(record))
+        self.finished[record.unit] = record
+
+    def _write(self, content: Mapping[str, Any]) -> None:
         assert self._handle is not None
-        line = json.dumps(asdict(record)).encode() + b"\n"
+        line = json.dumps(content).encode() + b"\n"
         try:
             if os.write(self._handle, line) != len(line):
                 raise OSError(None, "the disk is full")
@@ -121,7 +134,6 @@ class Journal:
                 f"{self.path} cannot be written: {problem.strerror}. What was finished is kept, "
                 "and the same command goes on from there."
             ) from None
-        self.finished[record.unit] = record
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -138,11 +150,13 @@ class Journal:
             content = file.read()
         whole = content.rfind(b"\n") + 1
         os.ftruncate(self._handle, whole)
+        self.begun, self.finished = {}, {}
+        if not whole:
+            return
         first, *lines = content[:whole].splitlines()
         self.begun = json.loads(first)
         if self.begun["schema"] != SCHEMA:
             raise ValueError
-        self.finished = {}
         for line in lines:
             record = Record(**json.loads(line))
             record.failed = {int(row): why for row, why in record.failed.items()}
@@ -157,7 +171,10 @@ class Journal:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.close()
-            raise Unfinished(f"another process is writing {self._output}.") from None
+            raise self._taken() from None
         except OSError:
             pass  # a file system without locks
+
+    def _taken(self) -> Unfinished:
+        self.close()
+        return Unfinished(f"another process is writing {self._output}.")

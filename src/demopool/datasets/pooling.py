@@ -168,14 +168,14 @@ def pool_files(
         plan = _gone_on_with(path, journal, images, settings, memory) if not fresh else None
         if plan is None and not fresh and path.exists():
             return _already_whole(path, images, settings)
-        if plan is None:
-            if choose:
-                from .measuring import measure
+        if plan is None and choose:
+            from .measuring import measure
 
-                measure(images, settings, lambda what: report(0, len(images), what))
-            each = (memory or _default_memory()) / (jobs or 1)
-            plan = _begun(path, journal, images, settings, each)
+            measure(images, settings, lambda what: report(0, len(images), what))
         with _workers(jobs, scheduler) as run_units:
+            if plan is None:
+                each = (memory or _default_memory()) / (jobs or 1)
+                plan = _begun(path, journal, images, settings, each)
             return _run(path, journal, images, settings, plan, keep_going, report, begin, run_units)
 
 
@@ -186,6 +186,8 @@ def _gone_on_with(
     if not journal.exists():
         return None
     journal.open()
+    if not journal.begun:
+        return None
     try:
         plan = journal.plan()
         now = identity(settings, images.digest(), len(images.stamps), plan)
@@ -209,11 +211,13 @@ def _begun(path: Path, journal: Journal, images: Images, settings: Settings, mem
     if has_parquet():
         import pyarrow.csv
         import pyarrow.parquet  # noqa: F401  # they belong to the memory that libraries hold
-    if journal.exists():
-        journal.lock()  # nobody else may be writing
     plan = make_plan(images, settings, int(memory))
-    journal.remove()  # before the rows that it speaks of
-    Output.of(path, plan).create()
+    journal.clear()  # before the rows that it speaks of
+    try:
+        Output.of(path, plan).create()
+    except BaseException:
+        journal.remove()
+        raise
     journal.begin(identity(settings, images.digest(), len(images.stamps), plan), plan)
     return plan
 
