@@ -11,7 +11,7 @@ SOURCES := find src reference implementations -type f ! -name '*.pyc'
 # Backends that must be usable here, so that a skip cannot hide a broken installation.
 export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
 
-.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs study install clean counts
+.PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs study install clean counts plugins
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,17 @@ unit: install  ## run the tests: on all cores, then one by one those that need t
 suite: install  ## run every benchmark class once, on its smallest case
 	@$(BIN)/python -m tools.check_suite
 	$(BIN)/asv check
+
+# In a folder of its own, so that the other tests do not judge it too. XLA's optimisations make
+# compiling long, and results are judged, not times. DEMOPOOL_TEST_ALL=1 judges every cell.
+plugins: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
+plugins: install  ## install the plug-ins of this repository, and test them
+	@$(PIP) install --constraint constraints.txt jax
+	@rm -rf build/plugins
+	@$(PIP) install --no-deps --no-build-isolation --target build/plugins ./plugins/demopool-jax
+	@rm -rf plugins/demopool-jax/build plugins/demopool-jax/src/*.egg-info
+	PYTHONPATH=build/plugins DEMOPOOL_REQUIRE_BACKENDS=jax:cpu OMP_NUM_THREADS=1 \
+	  $(BIN)/python -m pytest -c plugins/demopool-jax/pyproject.toml plugins/demopool-jax/tests
 
 browser: install  ## test the report in headless Chromium: no errors, no external resources
 	$(BIN)/python -m pytest -m browser tests/test_report_in_browser.py
