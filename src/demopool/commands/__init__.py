@@ -20,6 +20,7 @@ _COMMANDS = {
     "check": "check",
     "choose": "choose_command",
     "explain": "explain_command",
+    "gpu-report": "gpu_report_command",
     "history": "history",
     "paper": "paper_command",
     "pool": "pool_command",
@@ -39,7 +40,7 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        found = getattr(import_module(f".{name}", __package__), _COMMANDS[name])
+        found = getattr(import_module(f".{name.replace('-', '_')}", __package__), _COMMANDS[name])
         assert isinstance(found, click.Command)
         return found
 
@@ -64,6 +65,7 @@ def cli(context: click.Context) -> None:
     demopool check numpy:cpu --operation weights --worst
     demopool history          asv's measurements over commits, and regressions
     demopool report           all measurements on one page
+    demopool gpu-report       check, race and profile a GPU: a page and an archive
     demopool paper            the paper's figures and statements, on your features
     demopool ptx kernels.cu   run, check and count a CUDA kernel without a GPU
 

@@ -64,6 +64,10 @@ class Cell:
     first_call_s: float | None = None
     compile_s: float | None = None
 
+    @property
+    def key(self) -> tuple[str, str, int, str, str | None]:
+        return self.operation, self.route, self.order, self.backend, self.dtype
+
     def as_row(self) -> dict[str, Any]:
         """For JSON, which has no infinity: such an error is null, and the reason tells."""
         row = asdict(self)
@@ -87,6 +91,7 @@ def check(
     quick: bool = False,
     threads: int | None = None,
     seconds: float | None = None,
+    known: Sequence[Cell] = (),
     progress: Progress | None = None,
     finished: Finished | None = None,
 ) -> list[Cell]:
@@ -99,7 +104,7 @@ def check(
     capability table are rows of their own with the reason. ``operations``, ``routes`` and
     ``dtypes`` narrow it. ``threads`` is for every library, by default as many as it would use;
     ``seconds`` the maximum for the first call of a cell, and for the rest of it. ``finished`` gets
-    every cell as soon as it is judged.
+    every cell as soon as it is judged; given back as ``known``, it is not judged again.
     """
     backends, operations, routes, dtypes = (
         (given,) if isinstance(given, str) else tuple(given)
@@ -112,14 +117,14 @@ def check(
         registry.demand(backend)
     usable = tuple(name for name in registry.available() if Backend(name).is_timed)
     chosen = tuple(dict.fromkeys(backends)) or usable
-    known = capabilities.table(chosen)
+    table = capabilities.table(chosen)
     for route in routes:
-        if route not in {row.route for row in known}:
-            names = ", ".join(sorted({row.route for row in known}))
+        if route not in {row.route for row in table}:
+            names = ", ".join(sorted({row.route for row in table}))
             raise InvalidInput(f"route must be one of {names}; got {route!r}.")
     rows = [
         (row, dtype)
-        for row in known
+        for row in table
         for dtype in row.dtypes or (None,)
         if not operations or row.operation in operations
         if not routes or row.route in routes
@@ -128,8 +133,13 @@ def check(
     if not rows:
         raise InvalidInput("Nothing is left to check: no such cell is in the capability table.")
     cells = []
+    judged = {cell.key: cell for cell in known}
     with _Processes(threads or system.usual_threads()) as processes:
         for done, (row, dtype) in enumerate(rows):
+            key = (row.operation, row.route, row.order, row.backend, dtype)
+            if key in judged:
+                cells.append(judged[key])
+                continue
             if progress:
                 progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
             cell = _absent(row) if dtype is None else processes.judge(row, dtype, quick, seconds)
