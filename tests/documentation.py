@@ -30,8 +30,8 @@ MINUTES = "it takes minutes"
 NOT_EXECUTED = {
     "pip install '.[cuda13,torch,numba,report]'": INSTALLS,
     "pip install '.[gpu-proof]'": INSTALLS,
+    "demopool gpu-report": NEEDS_GPU,
     "demopool check cupy:cuda torch:cuda numba:cuda": NEEDS_GPU,
-    "demopool check cupy:cuda torch:cuda numba:cuda --json --output found.json": NEEDS_GPU,
     "demopool check cupy:ptx numba:ptx": "it takes minutes; test_conformance.py runs its cells",
     "demopool history --confirm": MINUTES,
     "demopool history --confirm --fail-on-regression": MINUTES,

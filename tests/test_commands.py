@@ -82,6 +82,7 @@ def test_check_as_json(plain_environment: dict[str, str]) -> None:
             "reason",
             "seconds",
             "first_call_s",
+            "compile_s",
         ]
         assert row["state"] == "ok"
         assert 0 < row["worst_error"] <= row["tolerance"]

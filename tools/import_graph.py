@@ -38,6 +38,7 @@ ORDER = (
     "datasets",
     "results",
     "report",
+    "gpu_report",
     "paper",
     "commands",
 )

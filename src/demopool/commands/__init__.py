@@ -20,6 +20,7 @@ _COMMANDS = {
     "check": "check",
     "choose": "choose_command",
     "explain": "explain_command",
+    "gpu-report": "gpu_report_command",
     "history": "history",
     "new-backend": "new_backend",
     "paper": "paper_command",
@@ -66,6 +67,7 @@ def cli(context: click.Context) -> None:
     demopool check numpy:cpu --operation weights --worst
     demopool history          asv's measurements over commits, and regressions
     demopool report           all measurements on one page
+    demopool gpu-report       check, race and profile a GPU: a page and an archive
     demopool paper            the paper's figures and statements, on your features
     demopool ptx kernels.cu   run, check and count a CUDA kernel without a GPU
     demopool new-backend LIB  begin a backend of your own

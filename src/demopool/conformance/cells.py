@@ -48,6 +48,10 @@ class Cell:
     first_call_s: float | None = None
     compile_s: float | None = None
 
+    @property
+    def key(self) -> tuple[str, str, int, str, str | None]:
+        return self.operation, self.route, self.order, self.backend, self.dtype
+
     def as_row(self) -> dict[str, Any]:
         """For JSON, which has no infinity: such an error is null, and the reason tells."""
         row = asdict(self)

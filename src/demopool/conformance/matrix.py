@@ -39,6 +39,7 @@ def check(
     seconds: float | None = None,
     progress: Progress | None = None,
     finished: Finished | None = None,
+    known: Sequence[Cell] = (),
 ) -> list[Cell]:
     """Judge backends (all usable ones by default) against the reference, each in a process.
 
@@ -49,7 +50,7 @@ def check(
     capability table are rows of their own with the reason. ``operations``, ``routes`` and
     ``dtypes`` narrow it. ``threads`` is for every library, by default as many as it would use;
     ``seconds`` the maximum for the first call of a cell, and for the rest of it. ``finished`` gets
-    every cell as soon as it is judged.
+    every cell as soon as it is judged; given back as ``known``, it is not judged again.
     """
     backends = (backends,) if isinstance(backends, str) else tuple(backends)
     for backend in (*backends, *registry.required()):
@@ -58,8 +59,13 @@ def check(
     chosen = tuple(dict.fromkeys(backends)) or usable
     rows = rows_of(chosen, operations, routes, dtypes)
     cells = []
+    judged = {cell.key: cell for cell in known}
     with CellProcess(threads or system.usual_threads()) as processes:
         for done, (row, dtype) in enumerate(rows):
+            key = (row.operation, row.route, row.order, row.backend, dtype)
+            if key in judged:
+                cells.append(judged[key])
+                continue
             if progress:
                 progress(done, len(rows), f"{row.backend} {row.operation} {row.route}")
             cell = absent(row) if dtype is None else processes.judge(row, dtype, quick, seconds)
@@ -86,14 +92,14 @@ def rows_of(
     for operation in operations:
         validated(operation=operation)
     dtypes = tuple(validated(dtype=dtype) for dtype in dtypes)
-    known = capabilities.table(tuple(backends))
+    table = capabilities.table(tuple(backends))
     for route in routes:
-        if route not in {row.route for row in known}:
-            names = ", ".join(sorted({row.route for row in known}))
+        if route not in {row.route for row in table}:
+            names = ", ".join(sorted({row.route for row in table}))
             raise InvalidInput(f"route must be one of {names}; got {route!r}.")
     rows = [
         (row, dtype)
-        for row in known
+        for row in table
         for dtype in row.dtypes or (None,)
         if not operations or row.operation in operations
         if not routes or row.route in routes

@@ -49,20 +49,24 @@ def limits(dtype: str, *, again: bool = False) -> Limits | None:
     return of_host.kept(f"{dtype}, GPU", lambda: measured(dtype), again=again)
 
 
-def measured(dtype: str) -> Limits | None:
-    """Right now: the best of all libraries that can be used."""
+def measured(dtype: str, *, split: bool = True) -> Limits | None:
+    """Right now: the best of all libraries that can be used.
+
+    Without ``split``, products of float32 are those of float32 alone: what a kernel that multiplies
+    in float32 can be compared with.
+    """
     found = []
     for make in _LIBRARIES:
         with suppress(Exception):  # not installed, without CUDA, no GPU, no memory
             library = make()
             try:
-                found.append(_measured(dtype, library))
+                found.append(_measured(dtype, library, split))
             finally:
                 library.free()
     return Limits(*map(max, zip(*found, strict=True))) if found else None
 
 
-def _measured(dtype: str, library: Library) -> Limits:
+def _measured(dtype: str, library: Library, split: bool) -> Limits:
     def seconds(work: Work, repeats: int) -> float:
         def finished() -> None:
             for _ in range(repeats):
@@ -78,10 +82,10 @@ def _measured(dtype: str, library: Library) -> Limits:
     def copied(size: int, repeats: int) -> float:
         return 2.0 * size / seconds(library.copy(size), repeats)  # read and written
 
-    if dtype == "float64":
-        products = flops(dtype)
-    elif dtype == "float32":
+    if dtype == "float32" and split:
         products = max(flops(dtype), flops("float16") / _SPLIT)
+    elif dtype in ("float32", "float64"):
+        products = flops(dtype)
     else:
         products = flops("float16")
     memory = copied(_LARGE, 1)

@@ -24,7 +24,7 @@ from .devices import (
 )
 from .faults import CompileError, Fault, FaultKind, LaunchError, Place, PtxError, UnknownInstruction
 from .memory import Traffic, empty, reserve
-from .module import Module, representative_blocks
+from .module import Launched, Module, recording, representative_blocks
 from .mutants import Mutant, coverage, mutants
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Fault",
     "FaultKind",
     "LaunchError",
+    "Launched",
     "Limits",
     "Module",
     "Mutant",
@@ -55,6 +56,7 @@ __all__ = [
     "empty",
     "mutants",
     "occupancy",
+    "recording",
     "representative_blocks",
     "reserve",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +27,30 @@ WAVE_LANES = 8192
 
 STEPS = 20_000_000
 """Steps of a wave after which a launch counts as one that never ends."""
+
+
+class Launched(NamedTuple):
+    """One launch while :func:`recording`: the kernel by its name in the source, and its work."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    counts: Counts
+
+
+_recorded: ContextVar[list[Launched] | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[Launched]]:
+    """All launches of the block, of whatever module, are counted and listed."""
+    launched: list[Launched] = []
+    token = _recorded.set(launched)
+    try:
+        yield launched
+    finally:
+        _recorded.reset(token)
 
 
 @dataclass
@@ -119,7 +145,7 @@ class Module:
             parameter_bytes=data,
             parameter_offsets=offsets,
             dynamic_shared=shared,
-            counting=counting,
+            counting=counting or _recorded.get() is not None,
             check_races=check_races,
             max_steps=max_steps,
             executed=self.executed.setdefault(function.name, set()),
@@ -134,6 +160,8 @@ class Module:
         launch.counts.traffic = {
             memory.name: memory.touched for memory in arena.memories if memory.touched.requests
         }
+        if (recorded := _recorded.get()) is not None:
+            recorded.append(Launched(self.name_of(function), grid, block, shared, launch.counts))
         return launch.counts
 
     @property
