@@ -74,7 +74,7 @@ def test_a_gpu_has_caches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_core_writes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "FLUSH_BYTES", 1 << 16)
+    monkeypatch.setattr(device, "host_flush_bytes", lambda: 1 << 16)
     device._flood.cache_clear()
     try:
         before = device._cores()
@@ -91,7 +91,7 @@ def test_every_core_writes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_is_written_than_caches_hold() -> None:
     sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     held = [int(size.read_text().strip().removesuffix("K")) * 1024 for size in sizes]
-    assert max(held, default=0) < device.FLUSH_BYTES
+    assert max(held, default=0) < device.host_flush_bytes()
 
 
 # --- samples and answers ---

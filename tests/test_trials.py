@@ -15,6 +15,7 @@ import pytest
 
 import demopool
 from demopool import Case, results
+from demopool.contract.device import Host
 from demopool.measurement import code_identity
 from demopool.measurement.worker import Worker
 from demopool.problem import vocabulary
@@ -75,7 +76,7 @@ def test_memory_is_that_of_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
         call()
         return 0
 
-    job = SimpleNamespace(run=lambda: calls.append(1), device=None)
+    job = SimpleNamespace(run=lambda: calls.append(1), device=Host())
     monkeypatch.setattr(requests, "_job", lambda *_: job)
     monkeypatch.setattr(measures.memory, "peak_host_bytes", metered)
     monkeypatch.setattr(measures.memory, "peak_device_bytes", metered)

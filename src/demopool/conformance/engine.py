@@ -23,7 +23,7 @@ from ..pooling.description import describe
 from ..pooling.operations import Operations
 from ..problem.operations import OPERATIONS
 from ..problem.routes import DESCRIPTOR_OF, FULL_RANK_ROOT, find
-from ..problem.vocabulary import Backend, Dtype, State
+from ..problem.vocabulary import Backend, Descriptor, Dtype, State
 from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
@@ -251,7 +251,23 @@ def laws_of(target: Target) -> tuple[str, ...]:
         no_law += (READY,)  # centred features have a smaller rank
     if target.ops is not None and not target.ops.implementation.pools_triangles:
         no_law += (ON_TRIANGLES,)
+    if target.ops is not None and not _describes(target):
+        no_law += (READY, UPPER, TWO_STREAMS)
     return tuple(name for name in _LAWS[target.operation] if name not in no_law)
+
+
+def _describes(target: Target) -> bool:
+    """Whether the backend has all that ``describe`` needs; a plug-in may have one operation."""
+    needed = dict.fromkeys(_descriptor_of(target).operations, target.dtype)
+    needed["normalize"] = Dtype(target.dtype).result
+    return all(
+        target.ops.supports(operation, dtype=dtype, order=target.order)
+        for operation, dtype in needed.items()
+    )
+
+
+def _descriptor_of(target: Target) -> Descriptor:
+    return Descriptor(DESCRIPTOR_OF.get(target.operation, "sum"))
 
 
 def try_law(target: Target, name: str, X: Array) -> Distance:
@@ -283,7 +299,7 @@ class _Run:
     def describe(self, *streams: Array, **options: Any) -> Array:
         """Of arrays of the backend; of NumPy's where those of the backend have no arithmetic."""
         ops = self.target.ops
-        descriptor = DESCRIPTOR_OF.get(self.target.operation, "sum")
+        descriptor = _descriptor_of(self.target)
         options = {
             "route": self.target.route if len(streams) == 1 else "auto",
             "order": self.target.order,

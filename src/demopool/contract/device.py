@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..machine import system
+
 
 class MeasuredDevice(Protocol):
     """Where calls run."""
@@ -79,14 +81,20 @@ def wait_for(result: Any, device: MeasuredDevice) -> None:
 _add = np.add  # which a backend could replace
 
 FLUSH_BYTES = 256 * 2**20
-"""More than the last cache of any device there is; writing so much leaves nothing else in it."""
+"""More than the last cache of any GPU there is; writing so much leaves nothing else in it."""
+
+
+def host_flush_bytes() -> int:
+    """The same for the host, where the last cache of a server may be larger."""
+    sizes = (cache["size_bytes"] or 0 for cache in system.caches() or ())
+    return max(FLUSH_BYTES, 2 * max(sizes, default=0))
 
 
 @cache
 def _flood() -> tuple[ThreadPoolExecutor, list[tuple[int, NDArray[np.float64]]]]:
     """Threads, and what each core writes."""
     cores = _cores()
-    shares = np.array_split(np.zeros(FLUSH_BYTES // 8), len(cores))
+    shares = np.array_split(np.zeros(host_flush_bytes() // 8), len(cores))
     return ThreadPoolExecutor(len(cores)), list(zip(cores, shares, strict=True))
 
 
