@@ -88,9 +88,9 @@ def gpu_report_command(
     wrong results, a throttled clock, a time of more than twice the roofline, each with where to
     look. gpu-report.zip has the page and all numbers; it names no user, host or folder.
 
-    Without BACKEND, all backends that can use a GPU here. It takes a quarter of an hour for each,
-    and an hour or more with the tools. Ctrl-C stops it, and the same command goes on from there.
-    The exit code is 1 if anything is wrong.
+    Without BACKEND, all backends that can use a GPU here. Ctrl-C stops it, and the same command
+    goes on from there; --no-tools leaves out what takes longest. The exit code is 1 if anything is
+    wrong.
 
     \b
     demopool gpu-report                        all backends on this GPU
