@@ -194,8 +194,7 @@ def _not_taken(X: Any) -> str:
 
 def _as_rows(home: Operations, X: Any, layout: str | None, name: str = "X") -> Any:
     """``(..., n, d)`` from any layout; more than three axes are never guessed at."""
-    if layout is not None:
-        home.check_kind(X, name)
+    home.check_kind(X, name)
     shape = tuple(X.shape)
     if layout in ("nchw", "nhwc"):
         if len(shape) not in (3, 4):
