@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -111,6 +112,11 @@ class Implementation(ABC):
         """An array of another library on this device as this library's, without a copy (DLPack);
         None where there is no such way. ``describe`` then goes through the host's memory."""
         return None
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        """Around what ``describe`` itself computes on this library's arrays (centre, triangle). A
+        library whose float64 is behind a switch turns it on here."""
+        return nullcontext()
 
     @abstractmethod
     def to_numpy(self, array: Any) -> NDArray[Any]:

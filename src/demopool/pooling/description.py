@@ -111,7 +111,9 @@ def describe(
         v = ops.implementation.cast(v, asked.dtype)
     v = v if ops is home else _moved(v, ops, home)
     if vectorize == "upper":
-        v = preparing.upper(preparing.namespace(home, "a triangle", v), v, features.shape[-1])
+        xp = preparing.namespace(home, "a triangle", v)
+        with home.implementation.arithmetic():
+            v = preparing.upper(xp, v, features.shape[-1])
     return v
 
 
@@ -141,7 +143,8 @@ def _centered(home: Operations, X: Any, present: preparing.Mask | None, asked: p
         if asked.normalize != "none":
             X = values.into_range(home, X, magnitudes, work)
     xp = preparing.namespace(home, "center", X)
-    return preparing.centered(xp, home.implementation.cast(X, work), present)
+    with home.implementation.arithmetic():
+        return preparing.centered(xp, home.implementation.cast(X, work), present)
 
 
 def _picked(home: Operations, facts: ArrayFacts, asked: plans.Wanted) -> tuple[str, str]:

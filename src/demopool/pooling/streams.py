@@ -48,20 +48,23 @@ def joined(ops: Operations, X: Any, Y: Any) -> Any:
             "Two streams must have the same images and rows, dtype and device; got "
             f"{first.shape} of {first.dtype} and {second.shape} of {second.dtype}."
         )
-    return namespace(ops, "two streams", X).concat([X, Y], axis=-1)
+    xp = namespace(ops, "two streams", X)
+    with ops.implementation.arithmetic():
+        return xp.concat([X, Y], axis=-1)
 
 
 def pooled(ops: Operations, both: Any, d1: int, sketch: tuple[int, int] | None) -> Any:
     """``X^T Y``, or its sketch of length k for ``(k, seed)``, of features that were joined."""
     xp = namespace(ops, "two streams", both)
-    with _without_autocast(both):
-        M = product(both, d1)
-    if sketch is None:
-        return M
-    k, seed = sketch
-    bins, signs = places(d1, M.shape[-1], k, seed)
-    bins = xp.asarray(bins, device=M.device)
-    return scattered(M, bins, xp.asarray(signs, dtype=M.dtype, device=M.device), k)
+    with ops.implementation.arithmetic():
+        with _without_autocast(both):
+            M = product(both, d1)
+        if sketch is None:
+            return M
+        k, seed = sketch
+        bins, signs = places(d1, M.shape[-1], k, seed)
+        bins = xp.asarray(bins, device=M.device)
+        return scattered(M, bins, xp.asarray(signs, dtype=M.dtype, device=M.device), k)
 
 
 def product(both: Any, d1: int) -> Any:
@@ -82,10 +85,11 @@ def scattered(M: Any, bins: Any, signs: Any, k: int) -> Any:
     if hasattr(M, "index_add"):  # torch, with a derivative
         return M.new_zeros((*M.shape[:-2], k)).index_add(-1, bins, entries)
     xp = array_api_compat.array_namespace(M)
-    found = xp.empty((*M.shape[:-2], k), dtype=M.dtype)
-    for place in np.ndindex(M.shape[:-2]):
-        found[place] = xp.bincount(bins, weights=entries[place], minlength=k)
-    return found
+    if 0 in M.shape:
+        return xp.zeros((*M.shape[:-2], k), dtype=M.dtype)
+    lines = entries.reshape((-1, entries.shape[-1]))
+    sums = xp.stack([xp.bincount(bins, weights=line, minlength=k) for line in lines])
+    return xp.astype(sums, M.dtype).reshape((*M.shape[:-2], k))
 
 
 def _without_autocast(array: Any) -> Any:

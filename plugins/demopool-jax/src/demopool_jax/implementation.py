@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import Any, ClassVar
@@ -95,6 +96,9 @@ class JaxImplementation(Implementation):
     def cast(self, array: Any, dtype: str) -> Any:
         with jax.enable_x64(True):
             return array.astype(dtype)
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        return jax.enable_x64(True)
 
     def row_magnitudes(self, X: Any) -> np.ndarray:
         return np.asarray(jnp.max(jnp.abs(X), axis=-1))
