@@ -114,8 +114,8 @@ class Implementation(ABC):
         return None
 
     def arithmetic(self) -> AbstractContextManager[Any]:
-        """Around what ``describe`` itself computes on this library's arrays (centre, triangle). A
-        library whose float64 is behind a switch turns it on here."""
+        """Around what ``describe`` itself computes on this library's arrays: padding, centre,
+        triangle, two streams. A library whose float64 is behind a switch turns it on here."""
         return nullcontext()
 
     @abstractmethod

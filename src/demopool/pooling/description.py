@@ -82,7 +82,8 @@ def describe(
     facts = home.inspect_features(features)
     present = None
     if lengths is not None:
-        features, present = preparing.padded(home, features, lengths, layout)
+        with home.implementation.arithmetic():
+            features, present = preparing.padded(home, features, lengths, layout)
     if center:
         features = _centered(home, features, present, asked)
         facts = home.inspect_features(features)
