@@ -275,7 +275,7 @@ def no_norm_when_near_one() -> Callable[..., Any]:
     return normalize
 
 
-@cheat(WRONG, "weights", "dense")
+@cheat("its error is|" + WRONG, "weights", "dense")
 def stops_iterating_when_warm() -> Callable[..., Any]:
     calls = 0
 
@@ -288,7 +288,7 @@ def stops_iterating_when_warm() -> Callable[..., Any]:
     return weights
 
 
-@cheat(WRONG)
+@cheat("its error is|" + WRONG)
 def nan_once_in_fifty_calls() -> Callable[..., Any]:
     calls = 0
 
@@ -303,7 +303,7 @@ def nan_once_in_fifty_calls() -> Callable[..., Any]:
     return pool
 
 
-@cheat(WRONG)
+@cheat("its error is|" + WRONG)
 def one_wrong_value_when_warm() -> Callable[..., Any]:
     calls = 0
 

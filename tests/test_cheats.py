@@ -23,6 +23,15 @@ SEEN_IN = ("weights", "pool", "normalize")
 
 CASE = ("--batch", "3", "--n", "30", "--d", "12")
 
+MAIN = """
+from demopool import commands
+from demopool.choosing.conforming import Conformance
+
+# What check refuses is not raced. Here it is, to see that a race refuses it as well.
+Conformance.refusal = Conformance.known_refusal = lambda *given: None
+commands.main()
+"""
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -38,7 +47,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(installed: Path, cache: Path, *arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "demopool", *arguments, "--json"],
+        [sys.executable, "-c", MAIN, *arguments, "--json"],
         capture_output=True,
         text=True,
         env={
