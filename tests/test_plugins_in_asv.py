@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import plugins
 from demopool import results
+from demopool.problem.candidates import Candidate
 from demopool.results import asv_files
 from demopool.results.history import points
 
@@ -69,7 +70,7 @@ def test_a_list_adds_benchmarks_and_changes_none() -> None:
     on_devices = theirs["benchmarks.plugins_scaling_n.Sum.track_peak_device_bytes"][0]
     assert on_devices == ["other:npu/direct"]
     added = [cell for title in after.keys() - before.keys() for cell in after[title]]
-    assert {cell[1].partition("/")[0] for cell in added} == {"mine:cpu", "other:npu"}
+    assert {Candidate.parse(cell[1]).backend for cell in added} == {"mine:cpu", "other:npu"}
     assert "plugins_scaling_n.Democratic.time_call('mine:cpu/dense', 16)" in names
 
 
