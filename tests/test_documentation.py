@@ -120,7 +120,7 @@ def test_no_fence_hides_an_example_from_this_test() -> None:
     """Shell sessions and Python under another name, or none, would not be run."""
     found = {b.language for page in PAGES for b in blocks(page)}
     of_sphinx = {"{command-help}", "{eval-rst}", "{glossary}", "{image}", "{toctree}"}
-    assert found == {"python", "console", "text", "toml"} | of_sphinx
+    assert found == {"python", "console", "text"} | of_sphinx
 
 
 @pytest.mark.parametrize(
