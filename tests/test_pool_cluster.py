@@ -18,6 +18,7 @@ import pytest
 import demopool as dp
 from demopool import InvalidInput, Unfinished
 from demopool.datasets import planning
+from tools.pool_ratio import units_per_second
 
 # Each starts processes, which need the cores. Dask leaves sockets and event loops to the collector.
 pytestmark = [
@@ -134,3 +135,7 @@ def test_what_is_missing_says_what_to_install(
 def test_jobs_and_scheduler_exclude_each_other(source: Path) -> None:
     with pytest.raises(InvalidInput, match="not together with scheduler"):
         _pool(source, "out.npy", jobs=2, scheduler="tcp://127.0.0.1:1")
+
+
+def test_what_the_scheduler_allows_is_measured() -> None:
+    assert units_per_second(units=4) > 0

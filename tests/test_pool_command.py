@@ -163,5 +163,5 @@ def test_the_comparison_with_a_loop_by_hand_runs(
     monkeypatch.setenv(VARIABLE, "set back afterwards")
     options = ["--images", "8", "--turns", "1", "--kills", "2", "--no-jobs", "--budget", "1"]
     found = CliRunner().invoke(pool_ratio.main, options).output
-    assert "command / loop in memory:" in found
+    assert "command / script with the maps in memory:" in found
     assert "after 2 kills: the same file" in found

@@ -1,9 +1,10 @@
 """``demopool pool`` against a loop written by hand: ``python -m tools.pool_ratio --images 2000``.
 
 Makes a folder of conv maps (512 x 28 x 28, float16), measures which candidate is the fastest for
-them, and takes turns: one ``demopool pool`` command, and a loop of that candidate over the same
-maps already in memory, without files. The figure is the least time of the one over the least time
-of the other, with the start of Python and its libraries and without. Also: the peak memory of the
+them, and takes turns: one ``demopool pool`` command, and a script with a loop of that candidate
+over the same maps, whose time to load the maps does not count. The figure is the least time of the
+one over the least time of the other, from start to end of both processes; then the command over the
+loop alone, and the units of the command over the loop alone. Also: the peak memory of the
 command, the same file after kills at random moments, how much faster two processes are than one,
 and how many units a second a scheduler can give out.
 """
@@ -44,15 +45,24 @@ from pathlib import Path
 import numpy as np
 import demopool as dp
 folder, backend, route = sys.argv[1:]
+begin = time.perf_counter()
 maps = np.stack([np.load(path) for path in sorted(Path(folder).iterdir())])
 options = dict(layout="nchw", backend=backend, route=route, zero_rows="ignore")
 out = np.empty((len(maps), 8192), np.float32)
+loading = time.perf_counter() - begin
 dp.describe(maps[:8], "sketched-democratic", **options)
 begin = time.perf_counter()
 for start in range(0, len(maps), 8):
     out[start : start + 8] = dp.describe(maps[start : start + 8], "sketched-democratic", **options)
-print(time.perf_counter() - begin)
+print(loading, time.perf_counter() - begin)
 """
+
+
+class Loop(NamedTuple):
+    """Time of the process without loading the maps; of its loop alone."""
+
+    seconds: float
+    loop_s: float
 
 
 class Run(NamedTuple):
@@ -92,12 +102,15 @@ def main(images: int, turns: int, kills: int, jobs: bool, memory: str, budget: f
         loops, commands = [], []
         for _ in range(turns):
             commands.append(pooled(folder, "out.npy", memory))
-            loops.append(float(subprocess.check_output(loop, text=True)))
-        ratio = min(run.seconds for run in commands) / min(loops)
-        without = min(run.units_s for run in commands) / min(loops)
-        click.echo(f"command / loop in memory: {ratio:.2f} (at most {BAR})")
-        click.echo(f"the same, without the start of the process: {without:.2f}")
-        click.echo(f"without --jobs: {images / min(run.units_s for run in commands):.3g} images/s")
+            loops.append(looped(loop))
+        command_s = min(run.seconds for run in commands)
+        ratio = command_s / min(one.seconds for one in loops)
+        loop_s = min(one.loop_s for one in loops)
+        units_s = min(run.units_s for run in commands)
+        click.echo(f"command / script with the maps in memory: {ratio:.2f} (at most {BAR})")
+        click.echo(f"command / loop alone: {command_s / loop_s:.2f}")
+        click.echo(f"units of the command / loop alone: {units_s / loop_s:.2f}")
+        click.echo(f"without --jobs: {images / units_s:.3g} images/s")
         peak, limit = max(run.peak_bytes for run in commands), size_in_bytes("--memory", memory)
         click.echo(f"peak memory: {readable(peak, 'memory')} (at most {memory})")
         if jobs:
@@ -113,9 +126,8 @@ def main(images: int, turns: int, kills: int, jobs: bool, memory: str, budget: f
                 f"units that do nothing, by a cluster of two: {units_per_second():.3g} a second"
             )
         moments = random.Random(0)
-        expected = min(run.seconds for run in commands)
         for _ in range(kills):
-            killed(command_of(folder, "killed.npy", memory), moments.uniform(0, expected))
+            killed(command_of(folder, "killed.npy", memory), moments.uniform(0, command_s))
         pooled(folder, "killed.npy", memory, fresh=False)
         same = digest(folder / "killed.npy") == digest(folder / "out.npy")
         click.echo(f"after {kills} kills: {'the same file' if same else 'ANOTHER FILE'}")
@@ -129,6 +141,7 @@ def make_maps(folder: Path, images: int) -> None:
     for number in range(images):
         values = np.maximum(rng.standard_normal(SHAPE, dtype=np.float32), 0)
         np.save(folder / f"{number:06}.npy", values.astype(np.float16))
+    os.sync()  # not while others are timed
 
 
 def command_of(folder: Path, output: str, memory: str) -> list[str]:
@@ -152,11 +165,18 @@ def pooled(folder: Path, output: str, memory: str, *options: str, fresh: bool = 
     return Run(seconds, notes["seconds"] - notes["starting_s"], usage.ru_maxrss * 1024)
 
 
+def looped(command: list[str]) -> Loop:
+    begin = time.perf_counter()
+    loading, loop_s = map(float, subprocess.check_output(command, text=True).split())
+    return Loop(time.perf_counter() - begin - loading, loop_s)
+
+
 def units_per_second(units: int = 500) -> float:
     """What the scheduler and the journal allow, whatever the units do."""
     distributed: Any = import_module("distributed")
     with tempfile.TemporaryDirectory() as folder, cluster.client_of(2, None) as client:
         journal = Journal(Path(folder) / "out.npy")
+        journal.clear()
         journal.begin({}, Plan(units, 1, "float32", 1, 0, ()))
         done = distributed.as_completed([client.submit(int, -worker) for worker in (1, 2)])
         begin = time.perf_counter()

@@ -8,10 +8,10 @@ from torch import Tensor
 from ..errors import InvalidInput
 from ..problem.parameters import validated
 from . import streams
-from .torch_modules import _Pooling
+from .torch_pooling import Pooling
 
 
-class BilinearPool(_Pooling):
+class BilinearPool(Pooling):
     """``X^T Y`` of two streams, ``D = d1 * d2``, or its Tensor Sketch, ``D = k``.
 
     ``module(x, y)`` takes maps or features of the same places; without y, x with itself.
