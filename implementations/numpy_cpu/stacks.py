@@ -48,6 +48,8 @@ def kernel(images: Array, order: int, K: Array) -> democratic.Kernel:
         present = democratic.present(images, squared_norms)
     to_kernel(K, order)
     row_sums = np.add.reduce(K, axis=-1)
+    if len(K) == 1:  # the same bits in half the time
+        return democratic.Kernel(K[0].dot, row_sums[0], present, c, is_full=is_ordinary)
     return democratic.Kernel(partial(np.matvec, K), row_sums, present, c, is_full=is_ordinary)
 
 

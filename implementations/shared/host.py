@@ -33,14 +33,7 @@ class HostImplementation(Implementation):
         return array.astype(dtype, copy=False)
 
     def looks_ordinary(self, X: Array, low: float, high: float) -> bool:
-        if X.itemsize == 2 or X.strides[-1] != X.itemsize:  # float16 of either byte order
-            return False
-        # A row's largest magnitude is at most its norm, and at least that over the root of d. BLAS
-        # finds the norms of short rows in a fraction of the time that NumPy takes for a maximum.
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            squares = np.vecdot(X, X)
-        least, most = np.minimum.reduce(squares, axis=None), np.maximum.reduce(squares, axis=None)
-        return bool(least >= X.shape[-1] * low * low and most <= high * high)
+        return look_ordinary(X, low, high)
 
     def row_magnitudes(self, X: Array) -> Array:
         if X.dtype != np.float16:
@@ -53,6 +46,18 @@ class HostImplementation(Implementation):
         signed, unsigned = (X.view(kind).max(axis=-1) for kind in (np.int16, np.uint16))
         magnitudes = np.maximum(signed.view(np.uint16) & 0x7FFF, unsigned & 0x7FFF)
         return magnitudes.view(np.float16)
+
+
+def look_ordinary(X: Array, low: float, high: float) -> bool:
+    """See ``Implementation.looks_ordinary``, of rows in host memory."""
+    if X.itemsize == 2 or X.strides[-1] != X.itemsize:  # float16 of either byte order
+        return False
+    # A row's largest magnitude is at most its norm, and at least that over the root of d. BLAS
+    # finds the norms of short rows in a fraction of the time that NumPy takes for a maximum.
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.vecdot(X, X)
+    least, most = np.minimum.reduce(squares, axis=None), np.maximum.reduce(squares, axis=None)
+    return bool(least >= X.shape[-1] * low * low and most <= high * high)
 
 
 @lru_cache(maxsize=64)

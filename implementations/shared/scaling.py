@@ -31,7 +31,11 @@ def in_two_parts(power: Fraction, dtype: Any) -> tuple[float, float]:
     """Split a power of at most 4 into a part with few digits, whose product with any exponent of
     the dtype is exact, and the rest. A rounded power would cause an error of many units in the last
     place for features far from 1."""
-    digits = 10 if dtype == np.float32 else 36
+    return _in_two_parts(power, 10 if dtype == np.float32 else 36)
+
+
+@lru_cache(maxsize=256)
+def _in_two_parts(power: Fraction, digits: int) -> tuple[float, float]:
     first = Fraction(round(power * 2**digits), 2**digits)
     return float(first), float(power - first)
 

@@ -30,9 +30,8 @@ class Kernel(NamedTuple):
     """K of every image as an operator, and the derivative by X of ``sum_t q_t^T K a_t``.
 
     ``at(a)`` is K a and the rows that are doubtful for it, or None (see moments.py); ``times``
-    takes a vector w / K a and these rows. K a is never below ``diagonal * a``, because K has no
-    negative entries; that value is used where rounding gives less. ``absent`` rows of X are zero;
-    ``empty`` rows of K belong to them and to features too small to be squared twice.
+    takes a vector w / K a and these rows. ``absent`` rows of X are zero; ``empty`` rows of K belong
+    to them and to features too small to be squared twice; None where there are known to be none.
     """
 
     at: Callable[[Tensor], tuple[Tensor, Doubtful]]
@@ -40,9 +39,8 @@ class Kernel(NamedTuple):
     pull_back: Callable[[Iterator[Pair]], Tensor]
     row_sums: Tensor
     doubtful_sums: Doubtful
-    diagonal: Tensor
-    absent: Tensor
-    empty: Tensor
+    absent: Tensor | None
+    empty: Tensor | None
 
 
 def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
@@ -63,7 +61,6 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
         return (X.mT @ by_G).mT if X.mT.is_contiguous() else by_G @ X
 
     row_sums = K.sum(dim=-1)
-    diagonal = K.diagonal(dim1=-2, dim2=-1)
 
     def times(v: Tensor, doubtful: Doubtful = None) -> Tensor:
         return tensors.times_rows(v, K)
@@ -71,22 +68,30 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
     def at(a: Tensor) -> tuple[Tensor, Doubtful]:
         return times(a), None
 
-    return Kernel(at, times, pull_back, row_sums, None, diagonal, _absent(X), row_sums == 0)
+    return Kernel(at, times, pull_back, row_sums, None, *_without_weight(X, row_sums))
 
 
 def matrix_free_kernel(X: Tensor) -> Kernel:
     """K v by the d x d moment of X; second order only."""
     K = MatrixFree(X)
     diagonal = K.squared_norms.square()
-    row_sums, doubtful = K.at(torch.ones_like(diagonal))
-    row_sums = torch.maximum(row_sums, diagonal)
-    empty = row_sums == 0
-    return Kernel(K.at, K.times, K.pull_back, row_sums, doubtful, diagonal, _absent(X), empty)
+
+    def at(a: Tensor) -> tuple[Tensor, Doubtful]:
+        Ka, doubtful = K.at(a)
+        # K has no negative entries, so less than a row's own term is an error of rounding.
+        return torch.maximum(Ka, diagonal * a), doubtful
+
+    row_sums, doubtful = at(torch.ones_like(diagonal))
+    nothing = _without_weight(X, row_sums)
+    return Kernel(at, K.times, K.pull_back, row_sums, doubtful, *nothing)
 
 
-def _absent(X: Tensor) -> Tensor:
-    """Rows of zeros. Their squares are not enough: the square of another row may underflow to 0."""
-    return ~(X != 0).any(dim=-1)
+def _without_weight(X: Tensor, row_sums: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Absent rows of X, and empty rows of K."""
+    if tensors.in_place_on_cpu(X) and bool((row_sums > 0).all()):
+        return None, None
+    # An empty row is not enough: the squares of a row that is not zero may underflow.
+    return ~(X != 0).any(dim=-1), row_sums == 0
 
 
 def kernel(X: Tensor, order: int, route: str, *, differentiable: bool = False) -> Kernel:
@@ -123,7 +128,7 @@ def forward(
         a = a * (a * Ka / target) ** -tau
     if way is None:
         way = torch.stack(vectors[:kept], dim=-2) if kept else Ka.new_empty((images, 0, n))
-    return a.masked_fill(K.absent, 0), way
+    return a if K.absent is None else a.masked_fill(K.absent, 0), way
 
 
 def unrolled(K: Kernel, gamma: float, tau: float, way: Tensor, w: Tensor) -> Iterator[Pair]:
@@ -156,9 +161,9 @@ def implicit(K: Kernel, gamma: float, a: Tensor, w: Tensor) -> Iterator[Pair]:
 
 def _at(K: Kernel, a: Tensor) -> tuple[Tensor, Doubtful]:
     Ka, doubtful = K.at(a)
-    return _present(torch.maximum(Ka, K.diagonal * a), K), doubtful
+    return _present(Ka, K), doubtful
 
 
 def _present(Ka: Tensor, K: Kernel) -> Tensor:
     """Set K a to one in empty rows, which keeps their weight at 1, without effect on the others."""
-    return Ka.masked_fill(K.empty, 1)
+    return Ka if K.empty is None else Ka.masked_fill(K.empty, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from . import tensors
@@ -25,6 +23,14 @@ def implicit(X: Tensor, *, gamma: float, tau: float, iterations: int, route: str
     return _weights(X, gamma, tau, iterations, 2, route, "implicit")
 
 
-def _weights(X: Tensor, *settings: Any) -> Tensor:
-    a: Tensor = Sinkhorn.apply(tensors.as_given_images(X), *settings)[0]
+def _weights(
+    X: Tensor, gamma: float, tau: float, iterations: int, order: int, route: str, backward: str
+) -> Tensor:
+    images = tensors.as_given_images(X)
+    settings = (gamma, tau, iterations, order, route)
+    if tensors.is_plain(images) and not tensors.needs_derivative(images):
+        # No iterates are kept, and torch does not look up the function's signature.
+        a, _ = Sinkhorn.forward(images, *settings, "implicit")
+    else:
+        a, _ = Sinkhorn.apply(images, *settings, backward)
     return a.reshape(X.shape[:-1])
