@@ -271,6 +271,24 @@ def test_machines_threads_and_dtypes_are_never_in_one_picture(measured: Path) ->
     assert told == sorted([*own, ("float32", "another-", "2")])
 
 
+def test_of_equally_wide_sweeps_the_smallest_and_the_largest_are_drawn(measured: Path) -> None:
+    samples.append(
+        places.cache_folder() / "samples" / "wide.jsonl",
+        (
+            s
+            for d in (16, 32, 128)
+            for n in (10, 100, 1000, 10000)
+            for s in stored_races.race(
+                Case(n=n, d=d), {"numpy:cpu/dense": 1e-6 * n * d}, session=f"w{n}-{d}"
+            )
+        ),
+    )
+    drawn = [f for f in figures.all_of(data.gather(())) if f.name.startswith("democratic-over-n")]
+    told = [re.search(r"^d = (\d+)", figure.says) for figure in drawn if "float32" in figure.says]
+    found = sorted(int(match[1]) for match in told if match)
+    assert found == [16, 64, 128]  # 64 is of the other machine, which has nothing else
+
+
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.37])
 def test_slopes_are_those_of_power_laws(exponent: float) -> None:
     x = [49.0, 196.0, 784.0, 3136.0]

@@ -100,52 +100,65 @@ def _numbered(figures: Iterator[Figure]) -> Iterator[Figure]:
 
 
 def _scaling(facts: Sequence[Fact], descriptor: str, over: str, measure: str) -> Iterator[Figure]:
-    """Of every origin and dtype the sweep with most sizes, a line for every candidate."""
+    """Of every origin and dtype the sweeps with most sizes, a line for every candidate.
+
+    Of many such sweeps, as a map has them, those at the smallest and at the largest other sizes.
+    """
     sweeps: dict[tuple[Origin, str], dict[tuple[Any, ...], list[Fact]]] = {}
     for f in facts:
         if f.measure == measure and f.value > 0:
             of_origin = sweeps.setdefault((f.origin, f.case.dtype), {})
             of_origin.setdefault(_fixed(f.case, over), []).append(f)
     for (origin, _), of_origin in sweeps.items():
-        widest = max(of_origin.values(), key=lambda group: len(_at(group, over)))
-        if len(_at(widest, over)) < _FEWEST:
+        most = max(len(_at(group, over)) for group in of_origin.values())
+        if most < _FEWEST:
             continue
-        scale = _scale(measure)
-        with pictures.drawing():
-            figure, axes = panel()
-            legend = []
-            for candidate in sorted({f.candidate for f in widest}):
-                look = pictures.look(candidate)
-                own = sorted(
-                    (f for f in widest if f.candidate == candidate),
-                    key=lambda f: float(getattr(f.case, over)),
-                )
-                x = [float(getattr(f.case, over)) for f in own]
-                y = [f.value * scale for f in own]
-                whiskers = [
-                    [(f.value - _or(f.low, f.value)) * scale for f in own],
-                    [(_or(f.high, f.value) - f.value) * scale for f in own],
-                ]
-                style = {"lw": 1.3, "ms": 4, "elinewidth": 1, "capsize": 2}
-                axes.errorbar(x, y, yerr=np.maximum(whiskers, 0.0), **look.line, **style)
-                slope = fitted_slope(x, y)
-                fitted = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
-                legend.append((look, f"{candidate}{fitted}"))
-            axes.set(xlabel=over, ylabel=_LABELS[measure])
-            logarithmic(axes)
-        case = widest[0].case
-        others = {"n": "n", "d": "d", "batch": "images"}
-        fixed = [f"{word} = {getattr(case, o)}" for o, word in others.items() if o != over]
-        if Descriptor(descriptor).is_sketched:
-            fixed.append(f"k = {case.k}")
-        yield Figure(
-            f"{descriptor}-{'' if measure == 'call_s' else 'memory-'}over-{over}",
-            f"{descriptor}: {_WORDS[measure]} over {over}",
-            f"{', '.join(fixed)}, {case.dtype}{_caches(case)}; {_origin(origin)}. Slopes are least "
-            "squares through all points of a line, both axes logarithmic; whiskers are intervals.",
-            figure,
-            tuple(legend),
-        )
+        widest = [group for group in of_origin.values() if len(_at(group, over)) == most]
+        widest.sort(key=lambda group: _size_beside(group[0].case, over))
+        for group in widest[:1] + widest[1:][-1:]:
+            yield _curves(group, origin, descriptor, over, measure)
+
+
+def _curves(
+    facts: Sequence[Fact], origin: Origin, descriptor: str, over: str, measure: str
+) -> Figure:
+    """One sweep, with the slope of every line."""
+    scale = _scale(measure)
+    with pictures.drawing():
+        figure, axes = panel()
+        legend = []
+        for candidate in sorted({f.candidate for f in facts}):
+            look = pictures.look(candidate)
+            own = sorted(
+                (f for f in facts if f.candidate == candidate),
+                key=lambda f: float(getattr(f.case, over)),
+            )
+            x = [float(getattr(f.case, over)) for f in own]
+            y = [f.value * scale for f in own]
+            whiskers = [
+                [(f.value - _or(f.low, f.value)) * scale for f in own],
+                [(_or(f.high, f.value) - f.value) * scale for f in own],
+            ]
+            style = {"lw": 1.3, "ms": 4, "elinewidth": 1, "capsize": 2}
+            axes.errorbar(x, y, yerr=np.maximum(whiskers, 0.0), **look.line, **style)
+            slope = fitted_slope(x, y)
+            fitted = "" if slope is None else f": {_WORDS[measure]} ~ {over}^{slope:.2f}"
+            legend.append((look, f"{candidate}{fitted}"))
+        axes.set(xlabel=over, ylabel=_LABELS[measure])
+        logarithmic(axes)
+    case = facts[0].case
+    others = {"n": "n", "d": "d", "batch": "images"}
+    fixed = [f"{word} = {getattr(case, o)}" for o, word in others.items() if o != over]
+    if Descriptor(descriptor).is_sketched:
+        fixed.append(f"k = {case.k}")
+    return Figure(
+        f"{descriptor}-{'' if measure == 'call_s' else 'memory-'}over-{over}",
+        f"{descriptor}: {_WORDS[measure]} over {over}",
+        f"{', '.join(fixed)}, {case.dtype}{_caches(case)}; {_origin(origin)}. Slopes are least "
+        "squares through all points of a line, both axes logarithmic; whiskers are intervals.",
+        figure,
+        tuple(legend),
+    )
 
 
 def fitted_slope(x: Sequence[float], y: Sequence[float]) -> float | None:
@@ -270,6 +283,11 @@ def _history(found: Gathered) -> Iterator[Figure]:
             figure,
             tuple((pictures.look(name), plain(name)) for name in names),
         )
+
+
+def _size_beside(case: Case, over: str) -> float:
+    """Values of all images, per unit of what a curve is drawn over."""
+    return case.batch * case.n * case.d / float(getattr(case, over))
 
 
 def _at(group: Sequence[Fact], over: str) -> set[int]:
