@@ -61,7 +61,7 @@ suite: install  ## run every benchmark class once, on its smallest case
 	$(BIN)/asv check
 
 # In a folder of its own, so that the other tests do not judge it too. XLA's optimisations make
-# compiling long, and results are judged, not times. DEMOPOOL_TEST_ALL=1 judges every cell.
+# compiling long, and results are judged, not times.
 plugins: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
 plugins: install  ## install the plug-ins of this repository, and test them
 	@$(PIP) install --constraint constraints.txt jax
@@ -69,7 +69,8 @@ plugins: install  ## install the plug-ins of this repository, and test them
 	@$(PIP) install --no-deps --no-build-isolation --target build/plugins ./plugins/demopool-jax
 	@rm -rf plugins/demopool-jax/build plugins/demopool-jax/src/*.egg-info
 	PYTHONPATH=build/plugins DEMOPOOL_REQUIRE_BACKENDS=jax:cpu OMP_NUM_THREADS=1 \
-	  $(BIN)/python -m pytest -c plugins/demopool-jax/pyproject.toml plugins/demopool-jax/tests
+	  $(BIN)/python -m pytest -c plugins/demopool-jax/pyproject.toml plugins/demopool-jax/tests \
+	  --numprocesses auto --dist worksteal
 
 browser: install  ## test the report in headless Chromium: no errors, no external resources
 	$(BIN)/python -m pytest -m browser tests/test_report_in_browser.py

@@ -72,7 +72,7 @@ def pool_moment(X: Array, bins: Bins, a: Array | None, *, k: int) -> Array:
 def of_matrices(M: Array, bins: Bins, k: int) -> Array:
     """Sketches of symmetric matrices, ``(..., d, d) -> (..., k)``."""
     where, signs = _entries(bins, k, M.dtype)
-    values = (M * signs).reshape(*M.shape[:-2], -1)
+    values = (M * signs).reshape(*M.shape[:-2], where.size)
     return jnp.zeros((*M.shape[:-2], k), M.dtype).at[..., where.reshape(-1)].add(values)
 
 
