@@ -77,16 +77,11 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     if size <= _ROWS or not in_place_on_cpu(left):
         return left @ right
     result = _empty((len(left), size, size), left.dtype)
-    scratch = _Scratch(result)
-    for group in _blocks(len(left), _images(size, _ROWS)):
+    scratch = _Scratch(result[:1])
+    for rows, columns, found in zip(left, right, result, strict=True):
         for block in _blocks(size):
-            part = result[group, block, : block.stop]
-            # Into the result itself it would be slower: torch multiplies images with gaps between
-            # their rows one by one.
-            product = scratch.of(*part.shape)
-            rows, columns = left[group, block], right[group, :, : block.stop]
-            part.copy_(torch.bmm(rows, columns, out=product))
-        _mirror(result[group], scratch)
+            torch.mm(rows[block], columns[:, : block.stop], out=found[block, : block.stop])
+        _mirror(found[None], scratch)
     return result
 
 
@@ -99,21 +94,20 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
         weighted = images if a is None else images * a.unsqueeze(-1)
         return weighted.mT @ images
     result = _empty((number, d, d), working(images[:0]).dtype)
-    scratch = _Scratch(result)
-    for group in _blocks(number, _images(d, max(_ROWS, min(n, _FEATURES) // 2))):
+    scratch = _Scratch(result[:1])
+    for index, found in enumerate(result):
         for rows in _blocks(n, _FEATURES):
-            X = working(images[group, rows])
-            weighted = X if a is None else X * a[group, rows].unsqueeze(-1)
+            X = working(images[index, rows])
+            weighted = X if a is None else X * a[index, rows].unsqueeze(-1)
             for block in _blocks(d):
-                part = result[group, block, : block.stop]
-                product = scratch.of(*part.shape)
-                torch.bmm(weighted.mT[:, block], X[..., : block.stop], out=product)
+                part = found[block, : block.stop]
+                factors = weighted.mT[block], X[:, : block.stop]
                 if rows.start == 0:
-                    part.copy_(product)
+                    torch.mm(*factors, out=part)
                 else:
-                    part.add_(product)
+                    part.addmm_(*factors)
         if not triangle:
-            _mirror(result[group], scratch)
+            _mirror(found[None], scratch)
     return result
 
 
