@@ -140,8 +140,8 @@ for cell in cells:
 print(*_compilations(cells))
 """
     told = _python({**environment, "COMPILATION": "0.2"}, code)
-    first, second = json.loads(written.read_text())
-    assert 0.15 < first["compile_s"] <= first["first_call_s"]
-    assert second["compile_s"] < 0.15  # of the same shapes, in the same process
+    for cell in json.loads(written.read_text()):
+        # The second too, of the same shapes: what was compiled for the first is gone.
+        assert 0.15 < cell["compile_s"] <= cell["first_call_s"]
     assert re.search(r"order 1, float32: .* \([\d.]+ s, 0\.\d s to compile before\)", told)
-    assert "shaped:cpu compiles, as for every new shape: 1 first call took up to 0." in told
+    assert "shaped:cpu compiles, as for every new shape: 2 first calls took up to 0." in told

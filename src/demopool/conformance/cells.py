@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, Self
 
-from ..contract import capabilities
+from ..contract import capabilities, registry
 from ..measurement.worker import SETUP_SECONDS, Answer, Worker
 from ..pooling.operations import backend as operations_of
 from ..problem.vocabulary import Backend, State
@@ -76,7 +76,11 @@ class Cell:
 
 
 class CellProcess:
-    """One worker at a time, of the backend that is being judged."""
+    """One worker at a time, of the backend that is being judged.
+
+    What a library compiles for the many shapes of a cell stays in the process, until there is no
+    room for more code; so each cell of one that compiles for every shape has a process of its own.
+    """
 
     def __init__(self, threads: int) -> None:
         self._worker = Worker(threads)
@@ -94,8 +98,10 @@ class CellProcess:
     ) -> Cell:
         """What the worker says of a cell, or what became of the worker."""
         if row.backend != self._backend:
+            self._not_loaded = None
+        if row.backend != self._backend or registry.compiles_per(row.backend) == "shape":
             self._worker.close()
-            self._backend, self._not_loaded = row.backend, None
+        self._backend = row.backend
         emulated = Backend(row.backend).is_emulated
         usual = (EMULATED_CELL_SECONDS,) * 2 if emulated else (SETUP_SECONDS, CELL_SECONDS)
         to_compile, to_judge = (seconds, seconds) if seconds else usual

@@ -19,8 +19,14 @@ _ROWS = 256
 
 
 def in_range(X: Array) -> tuple[Array, Array]:
-    """Images divided by their largest value, and that value, a constant for derivatives."""
-    scale = lax.stop_gradient(ranges.magnitude(X, jnp))
+    """Images divided by a power of two, which is exact, so that their largest value is between 1
+    and 2; and that power, a constant for derivatives.
+
+    Divided by the largest value itself, a matrix would be rounded, and its smallest eigenvalues
+    with it."""
+    _, exponent = jnp.frexp(lax.stop_gradient(ranges.magnitude(X, jnp)))
+    exponent = jnp.maximum(exponent - 1, jnp.finfo(X.dtype).minexp)
+    scale = jnp.ldexp(jnp.ones(exponent.shape, X.dtype), exponent)
     return X / scale, scale
 
 
