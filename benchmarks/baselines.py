@@ -198,6 +198,12 @@ def torch_democratic_of_maps(maps: Any, norm: bool = False, iterations: int = 10
     return torch.nn.functional.normalize(roots)
 
 
+GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "democratic": lambda X, c: torch_democratic_of_maps(X.mT.unsqueeze(-1), True, c.iterations),
+}
+"""Descriptors of a tensor ``(batch, n, d)`` whose derivative torch takes by itself."""
+
+
 def torch_sketch(X: Any, hashes: Any, a: Any) -> Any:
     """Three transforms per feature, in torch; ``hashes`` holds tensors."""
     import torch

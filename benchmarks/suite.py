@@ -22,7 +22,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 import demopool
 
 from . import notes
-from .baselines import BASELINES, elements_held
+from .baselines import BASELINES, GRADIENTS, elements_held
 from .harness import candidates, cases, device, eligibility, hashing, jobs, measures, vocabulary
 from .inputs import Arrays, Features
 
@@ -137,7 +137,7 @@ class Operation(_Call):
 class Gradient(Suite):
     """Forward and backward ``of`` a descriptor, for the library here whose tensors have gradients.
 
-    Its classes have no baseline.
+    The baseline, where there is one, is what torch makes of the authors' formulation.
     """
 
     prepare = staticmethod(jobs.prepare_gradient)
@@ -146,7 +146,8 @@ class Gradient(Suite):
     def __init_subclass__(cls, of: str) -> None:
         cls.subject = candidates.Subject("descriptor", of)
         backends = tuple(b for b in vocabulary.TIMED_BACKENDS if b.library == "torch")
-        every = tuple(str(c) for c in cls.subject.candidates(backends))
+        baseline = (BASELINE,) if of in GRADIENTS else ()
+        every = tuple(str(c) for c in (*baseline, *cls.subject.candidates(backends)))
         _add(cls, _timed("time_forward_backward", (every, cases.NETWORKS)))
 
 
@@ -255,7 +256,9 @@ def _job(subject: Any, candidate: str, case: Any, prepare: Callable[..., Any]) -
     wanted = candidates.Candidate.parse(candidate)
     limits = eligibility.limits_here(wanted.backend, CALL_SECONDS)
     if wanted == BASELINE:
-        job = _baseline(subject, case, limits)
+        make = _gradient_baseline if prepare is jobs.prepare_gradient else _baseline
+        _demand_room(subject, case, limits)
+        job = make(subject, case)
     else:
         refusal = eligibility.ineligible(subject, wanted, case, limits, package=demopool)
         if refusal:
@@ -265,7 +268,8 @@ def _job(subject: Any, candidate: str, case: Any, prepare: Callable[..., Any]) -
     return job, inputs(job, subject, case)
 
 
-def _baseline(subject: Any, case: Any, limits: Any) -> Any:
+def _demand_room(subject: Any, case: Any, limits: Any) -> None:
+    """Of memory and of time, for a baseline."""
     needed = elements_held(subject, case) * case.dtype.bytes
     if limits.bytes is not None and needed > limits.bytes:
         raise Skip(vocabulary.State.OUT_OF_MEMORY, f"a baseline would hold {needed / 1e9:.2g} GB")
@@ -273,6 +277,9 @@ def _baseline(subject: Any, case: Any, limits: Any) -> Any:
     seconds = eligibility.predicted_seconds(subject, like, case)
     if seconds > CALL_SECONDS:
         raise Skip(vocabulary.State.TIMEOUT, f"a baseline would take over {seconds:.2g} s")
+
+
+def _baseline(subject: Any, case: Any) -> Any:
     host = jobs.inputs(subject, case)
     data = jobs.Data(host, dict(host))
     hashes = {"hashes": hashing.hashes(case.d, case.k)}
@@ -282,6 +289,29 @@ def _baseline(subject: Any, case: Any, limits: Any) -> Any:
         return function({**data.placed, **hashes}, case)
 
     return jobs.Job(run, run, np.asarray, device.Host(), data)
+
+
+def _gradient_baseline(subject: Any, case: Any) -> Any:
+    """Forward and backward on the host, in the direction that candidates have."""
+    try:
+        import torch
+    except ImportError:
+        raise Skip(vocabulary.State.UNAVAILABLE, "torch is not installed") from None
+    host = jobs.inputs(subject, case)
+    direction = torch.from_numpy(jobs.direction(subject, case))
+
+    def place(array: Any) -> Any:
+        return torch.from_numpy(array).requires_grad_(True)
+
+    data = jobs.Data(host, {"X": place(host["X"])})
+
+    def run() -> Any:
+        X = data.placed["X"]
+        X.grad = None
+        GRADIENTS[subject.name](X, case).backward(direction)
+        return X.grad
+
+    return jobs.Job(run, lambda: run().numpy(), lambda y: y.numpy(), device.Host(), data, place)
 
 
 def _noted(

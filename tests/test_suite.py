@@ -293,15 +293,28 @@ def test_a_result_that_is_remembered_has_a_large_error(module: Any) -> None:
     assert made.track_error("numpy:cpu/dense", "vgg-b1") > 0.01
 
 
-def test_gradients_have_another_input_for_every_call() -> None:
+@pytest.mark.parametrize("candidate", ["torch:cpu/dense", "baseline/plain"])
+def test_gradients_have_another_input_for_every_call(candidate: str) -> None:
     made = gradients.Democratic()
     found = []
     for _ in range(3):
-        made.setup("torch:cpu/dense", "vgg-b1")
-        made.time_forward_backward("torch:cpu/dense", "vgg-b1")
+        made.setup(candidate, "vgg-b1")
+        made.time_forward_backward(candidate, "vgg-b1")
         found.append(made.job.data.placed["X"].grad.numpy().copy())
+    assert all(np.isfinite(gradient).all() and gradient.any() for gradient in found)
     assert not np.array_equal(found[0], found[1])
     assert not np.array_equal(found[1], found[2])
+
+
+def test_the_baseline_of_a_gradient_goes_through_the_same_descriptor() -> None:
+    """Its target is a constant for the derivative, so only what goes forward is compared."""
+    import torch
+
+    subject, case = gradients.Democratic.subject, suite.cases.named("vgg-b1")
+    X = torch.from_numpy(suite.jobs.inputs(subject, case)["X"])
+    ours = suite.demopool.describe(X, "democratic", backend="torch:cpu", route="dense")
+    found = suite.GRADIENTS["democratic"](X, case)
+    assert suite.jobs.relative_error(found.numpy(), ours.numpy()) < 1e-4
 
 
 def test_the_judge_does_not_come_from_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,10 +98,7 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
     host = inputs(subject, case)
     data = Data(host, {"X": place(host["X"])})
     options = _options(subject, case)
-    # A fixed direction, not the sum: a normalised descriptor's sum may have next to no gradient.
-    direction = ops.asarray(
-        np.random.default_rng(1).standard_normal(subject.output_shape(case)).astype(case.dtype)
-    )
+    towards = ops.asarray(direction(subject, case))
 
     def run() -> Any:
         X = data.placed["X"]
@@ -109,11 +106,21 @@ def prepare_gradient(package: Any, subject: Subject, candidate: Candidate, case:
         y = package.describe(
             X, str(subject.name), backend=candidate.backend, route=candidate.route, **options
         )
-        y.backward(direction)
+        y.backward(towards)
         return X.grad
 
     to_numpy = ops.to_numpy
     return Job(run, lambda: np.asarray(to_numpy(run())), to_numpy, _device(ops), data, place)
+
+
+def direction(subject: Subject, case: Case) -> Array:
+    """The derivative by the descriptor, from which a backward pass begins.
+
+    Not that of the sum: a normalised descriptor's sum may have next to no gradient.
+    """
+    rng = np.random.default_rng(1)
+    found: Array = rng.standard_normal(subject.output_shape(case)).astype(case.dtype)
+    return found
 
 
 def features(
