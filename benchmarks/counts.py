@@ -12,7 +12,7 @@ from typing import Any
 import demopool
 
 from . import suite as _suite
-from .harness import candidates, cases, counting, eligibility, jobs, vocabulary
+from .harness import candidates, cases, counting, jobs, vocabulary
 from .inputs import Arrays
 
 CASE = "n49-d64"
@@ -35,7 +35,7 @@ def made(descriptor: str, candidate: str, case: str) -> tuple[Callable[[], Any],
     subject, size = candidates.Subject("descriptor", descriptor), cases.named(case)
     wanted = candidates.Candidate.parse(candidate)
     if wanted == _suite.BASELINE:
-        job = _suite._baseline(subject, size, eligibility.NO_LIMITS)
+        job = _suite._baseline(subject, size)
     else:
         job = jobs.prepare(demopool, subject, wanted, size)
     # Not the stream of a race, whose choices are random: eigensolvers would count differently.
