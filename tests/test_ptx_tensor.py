@@ -119,6 +119,17 @@ def test_sums_that_are_cut_off_keep_their_own_bound(
     assert error("product_3xtf32", A, B) <= bound(k, slab=20 * U)
 
 
+@pytest.mark.parametrize("k", [8, 300])
+@pytest.mark.parametrize("hard", HARD, ids=lambda hard: hard.__name__)
+def test_one_accumulator_that_is_cut_off_keeps_the_bound_of_a_device(
+    hard: Any, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cut for each product and for each sum of four, of numbers that are TF32 already."""
+    monkeypatch.setattr(matrices, "summed", cut_off)
+    A, B = (products.to_tf32(x) for x in hard(np.random.default_rng(k), k))
+    assert error("product_tf32", A, B) <= 1.01 * 2 * U * (k + -(-k // 4))
+
+
 def test_the_bounds_tell_such_products_apart() -> None:
     """One product of TF32 is far beyond them, and so is one sum that is always cut off."""
     A, B = _positive(np.random.default_rng(0), 300)

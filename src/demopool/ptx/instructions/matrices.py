@@ -92,11 +92,11 @@ def summed(a: Array, b: Array, c: Array) -> Array:
 
 def _multiply(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """D = C + A B by all lanes of a warp."""
-    shape = next(m for m in ins.modifiers if m.startswith("m16n8k"))
-    only(ins, "sync", "aligned", "row", "col", shape)
+    *how, shape, rows, columns, to, kind, other, start = ins.modifiers
+    layout = (*how, rows, columns)
     depth = int(shape.removeprefix("m16n8k"))
-    to, kind, other, start = ins.modifiers[-4:]
-    if kind != other or to != start or depth not in _DEPTHS[kind] or to not in _SUMS[kind]:
+    is_known = depth in _DEPTHS[kind] and to in _SUMS[kind] and (other, start) == (kind, to)
+    if not is_known or layout != ("sync", "aligned", "row", "col"):
         raise UnknownInstruction(f"This shape or type of mma is not supported ({place}).")
     fragments = (left(kind, depth), right(kind, depth), sums(to))
     operands = tuple(map(decoder.parts, ins.operands))
