@@ -67,6 +67,7 @@ Fiber* current;
 ucontext_t scheduler;
 std::function<void()> body;
 bool progressed;
+const char* refused;  // what a fiber asked for: exceptions cannot leave its stack
 
 void pause() { swapcontext(&current->context, &scheduler); }
 
@@ -93,6 +94,7 @@ void run_block(const std::vector<unsigned>& order) {
       current = &fibers[i];
       threadIdx = current->index;
       swapcontext(&scheduler, &current->context);
+      if (refused) throw std::runtime_error(refused);
     }
     if (progressed) continue;
     const auto here = [](const Fiber& fiber) { return fiber.waits; };
@@ -137,6 +139,7 @@ const char* launch(void (*kernel)(P...), const unsigned* sizes, int order, bool 
     fibers[i].index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
   }
   problem.clear();
+  refused = nullptr;
   try {
     const auto threads = ordered(fibers.size(), order);
     for (unsigned i : ordered(gridDim.x * gridDim.y * gridDim.z, order)) {
@@ -154,8 +157,11 @@ const char* launch(void (*kernel)(P...), const unsigned* sizes, int order, bool 
 template <typename T>
 std::array<T, WARP> exchanged(unsigned mask, T value) {
   static_assert(sizeof(T) <= sizeof(Word));
-  if (mask != 0xffffffffu) throw std::runtime_error("only whole warps can exchange values here");
   Fiber& me = *current;
+  if (mask != 0xffffffffu) {
+    refused = "only whole warps can exchange values here";
+    pause();
+  }
   const unsigned turn = ++me.turns, first = me.linear / WARP * WARP;
   memcpy(me.given[turn % 2].data(), &value, sizeof(T));
   progressed = true;

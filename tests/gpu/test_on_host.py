@@ -97,10 +97,11 @@ def test_a_mistake_shows_in_some_order(cupy: Backend, mistake: str, tmp_path: Pa
     ("kernel", "change", "says"),
     [
         ("step", "if (row >= n{+ || threadIdx.x % WARP == 31+}) return;", "of its warp that does"),
+        ("step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, value", "only whole warps"),
         ("gram", "{+if (threadIdx.x > 3) +}__syncthreads();", "does not come to a barrier"),
     ],
 )
-def test_threads_that_wait_for_ever_are_named(
+def test_threads_that_do_not_come_are_named(
     cupy: Backend, kernel: str, change: str, says: str, tmp_path: Path
 ) -> None:
     wrong = spoilt(cupy, kernel, change, tmp_path)
