@@ -20,6 +20,7 @@ MODES = ("rn", "rz", "rm", "rp")
 FORMATS = {
     "f16": (11, -14, 16),
     "bf16": (8, -126, 128),
+    "tf32": (11, -126, 128),
     "f32": (24, -126, 128),
     "f64": (53, -1022, 1024),
 }
@@ -37,7 +38,7 @@ def rounded(x: Fraction, kind: str, mode: str) -> float:
     count, rest = divmod(size, unit)
     away = {"rz": False, "rm": sign < 0, "rp": sign > 0}.get(mode)
     if away is None:
-        count += rest * 2 > unit or (rest * 2 == unit and count % 2)
+        count += rest * 2 > unit or (rest * 2 == unit and (count % 2 or mode == "rna"))
         away = True
     elif rest and away:
         count += 1

@@ -325,10 +325,11 @@ def test_occupancy_by_hand(
         (ptx.Counts(flops=2_000, global_sectors=1), 2.0, "arithmetic"),
         (ptx.Counts(double_flops=300, flops=1_000), 4.0, "arithmetic"),
         (ptx.Counts(flops=1_000, global_sectors=10), 3.2, "memory"),
+        (ptx.Counts(flops=1_000, tensor_flops=20_000), 2.0, "tensor cores"),
         (ptx.Counts(), 0.0, "arithmetic"),
     ],
 )
 def test_bound_by_hand(counts: ptx.Counts, seconds: float, by: str) -> None:
-    device = ptx.Device("toy", "sm_80", 1e3, 1e2, 1e2, 1 << 20, 1)
+    device = ptx.Device("toy", "sm_80", 1e3, 1e2, 1e2, 1 << 20, 1, 1e4)
     found = ptx.bound(counts, device)
     assert (found.seconds, found.limited_by) == (pytest.approx(seconds), by)

@@ -22,6 +22,8 @@ TESTED = effort.cases(MUTANTS, 8)
 # test can see it, once for each mutant. One that is left and not named here fails the test, and so
 # does a name without its mutants.
 _TWICE = "written twice: what the compiler put before a branch it puts behind it too"
+_BEYOND = "another number beyond the last row, or beyond the last column where B has a zero"
+_EMPTY = "whether there is anything to add up: otherwise one slab of zeros is added"
 SURVIVORS: dict[str, dict[str, tuple[str, ...]]] = {
     "sinkhorn": {
         "now[i] = 1.0f": (
@@ -56,6 +58,13 @@ SURVIVORS: dict[str, dict[str, tuple[str, ...]]] = {
             "without the mask that makes an index unsigned: those of the test are",
         ),
     },
+    "product-tf32": {'asm("cvt.rna.tf32.f32': (_BEYOND,), "return i < rows": (_BEYOND,)},
+    "product-bf16": {
+        "for (int start = 0; start < k": (_EMPTY,),
+        "return i < rows": (_BEYOND,),
+    },
+    "product-3xtf32": {"for (int start = 0; start < k": (_EMPTY,)},
+    "product-f16": {"return i < rows": (_BEYOND,)},
 }
 
 
@@ -131,7 +140,7 @@ def test_counts_of_a_transpose_by_hand() -> None:
 def test_a_layout_without_padding_has_bank_conflicts() -> None:
     """Two columns of a 16 x 16 tile: the 32 words are in four banks, eight in each."""
     source = cases.SOURCE.read_text().replace("tile[TILE][TILE + 1]", "tile[TILE][TILE]")
-    module = ptx.compile(source, names=cases.INSTANCES)
+    module = cases.compiled(source)
     counts, _, _ = cases.BY_NAME["transpose"].run((32, 32), module)
     assert counts.bank_conflicts == 4 * 8 * 7
 

@@ -203,8 +203,10 @@ def test_last_block_over_several_waves_may_reset_the_counter() -> None:
     assert (total[0], counter[0]) == (n, 0)
 
 
-@pytest.mark.parametrize("arch", ptx.ARCHITECTURES)
-@pytest.mark.parametrize("name", cases.BY_NAME)
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [(sample.name, arch) for sample in cases.SAMPLES for arch in sample.architectures],
+)
 def test_samples_are_right_everywhere(name: str, arch: str) -> None:
     sample = cases.BY_NAME[name]
     if sample.numba:

@@ -279,7 +279,19 @@ def test_a_trap_is_a_fault_of_the_kernel() -> None:
         ("add.wrong.s32 %r4, %r0, 1", r"\.wrong"),
         ("ld.global.wrong.u32 %r4, [%q0]", r"\.wrong"),
         ("setp.lt.wrong.u32 %p0, %r0, 1", r"\.wrong"),
-        ("cvt.rna.tf32.f32 %r4, %r0", r"\.rna"),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.bf16.f32 %r4, %r4, %r4, %r4", "mma"),
+        ("mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32 %r4, %r4, %r4, %r4", "mma"),
+        ("mma.sync.aligned.m16n8k8.row.col.f16.bf16.bf16.f16 %r4, %r4, %r4, %r4", "mma"),
+        ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 %r4, %r4, %r4, %r4", "mma"),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r4}, {%r4}, {%r4}, {%r4}", "mma"),
+        ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r4}, [%r0]", "ldmatrix"),
+        ("ldmatrix.sync.aligned.m8n8.x1.b16 {%r4}, [%q0]", "ldmatrix"),
+        ("cp.async.cg.shared.global [%r4], [%q0], 8", "8 bytes"),
+        ("cp.async.bulk.wait_group 0", r"\.bulk"),
+        ("cp.async.mbarrier.arrive.shared.b64 [%r4]", r"\.mbarrier"),
+        ("cvt.rna.f16.f32 %h4, %r0", r"\.rna"),
+        ("cvt.rp.tf32.f32 %r4, %r0", r"\.tf32"),
+        ("add.tf32 %r4, %r4, %r4", "tf32"),
         ("shfl.sync.idx.wrong.b32 %r4, %r0, 0, 31, -1", r"\.wrong"),
         ("shfl.sync.wrong.b32 %r4, %r0, 0, 31, -1", "shfl"),
         ("vote.sync.wrong.pred %p0, %p1, -1", "vote"),
@@ -321,7 +333,8 @@ def test_an_instruction_nobody_runs_is_no_error() -> None:
 def test_every_instruction_is_in_these_tests() -> None:
     """A new instruction needs a test: its name must start a statement in one of these files."""
     found = set()
-    for name in ("instructions", "memory", "floats", "conversions", "threads"):
+    files = ("instructions", "memory", "floats", "conversions", "threads", "matrices", "copies")
+    for name in files:
         text = Path(__file__).with_name(f"test_ptx_{name}.py").read_text()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

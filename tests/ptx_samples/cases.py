@@ -12,6 +12,8 @@ import numpy as np
 
 from demopool import ptx
 
+from . import products
+
 Array = Any
 SOURCE = Path(__file__).with_name("samples.cu")
 INSTANCES = ("squared_gram<float>", "squared_gram<double>")
@@ -31,7 +33,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """``job`` makes the launch of one case."""
+    """``job`` makes the launch of one case; ``source`` has the kernel, unless Numba makes it."""
 
     name: str
     kernel: str
@@ -39,9 +41,11 @@ class Sample:
     cases: tuple[tuple[int, ...], ...]
     numba: bool = False
     eps: float = float(np.finfo(np.float32).eps)
+    source: Path = SOURCE
+    architectures: tuple[str, ...] = ptx.ARCHITECTURES
 
     def module(self, arch: str = "sm_80") -> ptx.Module:
-        return _numba(self.kernel, arch) if self.numba else cuda(arch)
+        return _numba(self.kernel, arch) if self.numba else cuda(arch, self.source)
 
     def run(
         self, case: tuple[int, ...] = (), module: ptx.Module | None = None, **options: Any
@@ -63,8 +67,14 @@ class Sample:
 
 
 @cache
-def cuda(arch: str = "sm_80") -> ptx.Module:
-    return ptx.compile(SOURCE, arch, names=INSTANCES)
+def cuda(arch: str = "sm_80", source: Path = SOURCE) -> ptx.Module:
+    return compiled(source, arch)
+
+
+def compiled(source: Path | str, arch: str = "sm_80") -> ptx.Module:
+    """A file of samples, or its text with changes."""
+    text = source.read_text() if isinstance(source, Path) else source
+    return ptx.compile(source, arch, names=INSTANCES if "void squared_gram(" in text else ())
 
 
 @cache
@@ -193,6 +203,10 @@ def _histogram(sample: Sample, case: tuple[int, ...]) -> Job:
     return Job(-(-n // 64), 64, [values, counted], counted, wanted)
 
 
+def _product(sample: Sample, case: tuple[int, ...]) -> Job:
+    return Job(*products.launch(sample.kernel, *products.features(sample.kernel, case)))
+
+
 DOUBLE = float(np.finfo(np.float64).eps)
 SAMPLES = (
     Sample("gram", "squared_gram<float>", _gram, ((2, 19, 17), (1, 33, 1))),
@@ -208,6 +222,17 @@ SAMPLES = (
     Sample("numba-sinkhorn", "sinkhorn", _sinkhorn, ((2, 37, 2), (1, 4, 1), (1, 5, 0)), numba=True),
     Sample("numba-row-sums", "row_sums", _row_sums, ((9, 300), (3, 70), (1, 1)), numba=True),
     Sample("numba-histogram", "histogram", _histogram, ((100, 7),), numba=True),
+    *(
+        Sample(
+            kernel.replace("_", "-"),
+            kernel,
+            _product,
+            products.CASES[kernel],
+            source=products.SOURCE,
+            architectures=products.ARCHITECTURES,
+        )
+        for kernel in products.CASES
+    ),
 )
 BY_NAME = {sample.name: sample for sample in SAMPLES}
 

@@ -27,6 +27,7 @@ class Counts:
     divergent_branches       branches that split a warp
     barriers                 passed, per block
     flops, double_flops      additions, multiplications (a fused one counts two), per thread
+    tensor_flops             additions and multiplications by tensor cores
     special                  divisions, roots, exponentials, logarithms, per thread
     global_requests          loads and stores of global memory, per warp
     global_sectors           32-byte sectors that these requests touch
@@ -45,6 +46,7 @@ class Counts:
     barriers: int = 0
     flops: int = 0
     double_flops: int = 0
+    tensor_flops: int = 0
     special: int = 0
     global_requests: int = 0
     global_sectors: int = 0

@@ -43,12 +43,13 @@ DTYPES: dict[str, Any] = {
     "f64": np.dtype("f8"),
     # NumPy has no type for these: they are kept as bits.
     "bf16": np.dtype("u2"),
+    "tf32": np.dtype("u4"),
     "f16x2": np.dtype("u4"),
     "bf16x2": np.dtype("u4"),
 }
 
 
-_USERS = ("st", "red", "atom", "vote", "match", "redux", "bar", "barrier")
+_USERS = ("st", "red", "atom", "cp", "vote", "match", "redux", "mma", "bar", "barrier")
 """Instructions whose operands reach memory or other threads."""
 
 
@@ -78,9 +79,9 @@ class Kind(Enum):
 class Step:
     """A decoded instruction.
 
-    ``members`` reads the mask of lanes that a warp instruction requires. A step that ``polls`` may
-    be waiting for a write by another thread. ``choice`` selects one of two operands; the other one
-    may be undefined.
+    ``members`` reads the mask of lanes that a warp instruction requires; an ``aligned`` one always
+    requires all of them. A step that ``polls`` may be waiting for a write by another thread.
+    ``choice`` selects one of two operands; the other one may be undefined.
 
     Registers are listed by number: those of the guard (``deciders``), those of the two operands of
     a choice (``choices``), those read (``sources``), those whose value leaves the registers, as an
@@ -93,6 +94,7 @@ class Step:
     guard: Read | None = None
     target: int = 0
     members: Read | None = None
+    aligned: bool = False
     flops: int = 0
     is_double: bool = False
     special: int = 0
@@ -150,7 +152,7 @@ class Decoder:
 
     def _registers_of(self, ins: Instruction) -> tuple[tuple[int, ...], ...]:
         """Numbers of the registers that an instruction reads, uses and writes (see ``Step``)."""
-        writes = ins.op not in ("st", "red", "bra", "bar", "barrier", "call")
+        writes = ins.op not in ("st", "red", "cp", "bra", "bar", "barrier", "call")
         writes |= "red" in ins.modifiers  # a barrier with a result
         targets = self.numbers(ins.operands[:1]) if writes else ()
         read = ins.operands[1:] if writes else ins.operands

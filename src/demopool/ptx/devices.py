@@ -86,7 +86,10 @@ def occupancy(resources: Resources, threads: int, dynamic_shared: int, arch: str
 
 @dataclass(frozen=True)
 class Device:
-    """Figures from a data sheet; rates are per second."""
+    """Figures from a data sheet; rates are per second, of tensor cores the highest for mma.
+
+    That is float16 without sparsity; TF32 has half of it or less.
+    """
 
     name: str
     arch: str
@@ -95,13 +98,14 @@ class Device:
     bytes: float
     l2_bytes: int
     processors: int
+    tensor_flops: float
 
 
 DEVICES = (
-    Device("T4", "sm_75", 8.1e12, 0.25e12, 0.32e12, 4 << 20, 40),
-    Device("A100", "sm_80", 19.5e12, 9.7e12, 1.56e12, 40 << 20, 108),
-    Device("RTX 4090", "sm_89", 82.6e12, 1.29e12, 1.01e12, 72 << 20, 128),
-    Device("H100", "sm_90", 66.9e12, 33.5e12, 3.35e12, 50 << 20, 132),
+    Device("T4", "sm_75", 8.1e12, 0.25e12, 0.32e12, 4 << 20, 40, 65e12),
+    Device("A100", "sm_80", 19.5e12, 9.7e12, 1.56e12, 40 << 20, 108, 312e12),
+    Device("RTX 4090", "sm_89", 82.6e12, 1.29e12, 1.01e12, 72 << 20, 128, 330e12),
+    Device("H100", "sm_90", 66.9e12, 33.5e12, 3.35e12, 50 << 20, 132, 989e12),
 )
 
 
@@ -121,6 +125,7 @@ def bound(counts: Counts, device: Device) -> Bound:
     """
     times = {
         "arithmetic": counts.flops / device.flops + counts.double_flops / device.double_flops,
+        "tensor cores": counts.tensor_flops / device.tensor_flops,
         "memory": counts.global_bytes / device.bytes,
     }
     by = max(times, key=lambda name: times[name])

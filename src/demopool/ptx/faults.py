@@ -33,9 +33,11 @@ class FaultKind(StrEnum):
     MISALIGNED = "misaligned"
     UNINITIALISED = "uninitialised read"
     RACE = "race"
+    PENDING_COPY = "pending copy"
     READ_ONLY = "read-only memory"
     DIVERGENT_BARRIER = "divergent barrier"
     MISSING_THREAD = "missing thread"
+    UNDEFINED = "undefined operand"
     ASSERTION = "assertion"
     RUNAWAY = "runaway"
 

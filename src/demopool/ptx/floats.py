@@ -179,6 +179,17 @@ def from_bfloat16(bits: Array) -> Array:
     return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def to_tf32(a: Array, mode: str = "rna") -> Array:
+    """Convert float32 to the bits of TF32, which has 13 bits less; rna: ties go away from zero."""
+    bits = np.asarray(a, np.float32).view(np.uint32)
+    if mode == "rna":
+        bits = bits + np.uint32(0x1000)
+    elif mode == "rn":
+        bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    found = np.where(np.isinf(a), np.asarray(a, np.float32).view(np.uint32), bits)
+    return np.where(np.isnan(a), np.uint32(0x7FFFFFFF), found & np.uint32(0xFFFFE000))
+
+
 def smallest(a: Array, b: Array, *, keep_nan: bool = False) -> Array:
     """The minimum, with -0 below +0; a number wins over a NaN unless ``keep_nan``."""
     lower = np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))

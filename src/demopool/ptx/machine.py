@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import memory as space
+from .copies import Copies
 from .counting import WARP, Counts
 from .faults import Fault, FaultKind, Index, Place, UnknownInstruction
 from .frames import Frame, Functions
@@ -138,6 +139,7 @@ class Wave:
             len(self.blocks),
             plan.shared_granule,
         )
+        self.copies = Copies(self.lanes, self.shared.data.nbytes)
         self.local = private(
             "local memory", plan.local_bytes, self.local_stride, self.lanes, plan.local_granule
         )

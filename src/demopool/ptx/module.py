@@ -256,7 +256,7 @@ def _granule(program: Program) -> int:
         BITS.get(ins.type, 32) // 8
         for function in program.functions.values()
         for ins in function.code
-        if ins.op in ("ld", "st", "atom", "red") and "param" not in ins.modifiers
+        if ins.op in ("ld", "st", "atom", "red", "cp") and "param" not in ins.modifiers
     ]
     return min([8, *(w for w in widths if w)])
 

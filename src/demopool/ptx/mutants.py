@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .module import Module
-from .syntax import BITS, Address, Immediate, Instruction, Operand, Program, Register
+from .syntax import BITS, Address, Immediate, Instruction, Operand, Program, Register, Vector
 
 _OTHER_OPERATION = {
     "add": "sub",
@@ -154,7 +154,8 @@ def _operations(ins: Instruction) -> Iterator[Instruction]:
 
 
 def _operands(ins: Instruction, registers: dict[str, str]) -> Iterator[Instruction]:
-    """Change one operand slightly: a number, an address, or to the neighbouring register."""
+    """Change one operand slightly: a number, an address, the order of a fragment's registers, or
+    to the neighbouring register."""
     if ins.op in ("bra", "call", "bar", "barrier"):
         return
     first = 1 if ins.op != "st" and ins.op != "red" else 0
@@ -173,6 +174,8 @@ def _other_operand(
         yield replace(operand, value=_other_number(operand, ins.op))
     elif isinstance(operand, Address) and "param" not in ins.modifiers:
         yield replace(operand, offset=operand.offset + max(BITS.get(ins.type, 32) // 8, 1))
+    elif isinstance(operand, Vector) and ins.op == "mma" and len(operand.items) > 1:
+        yield replace(operand, items=(*operand.items[1:], operand.items[0]))
     elif isinstance(operand, Register) and operand.name in registers:
         neighbour = _neighbour(operand.name, registers)
         if neighbour is not None and Register(neighbour) not in ins.operands:

@@ -181,7 +181,7 @@ class Scheduler:
         left = np.repeat((gone.reshape(-1, WARP) * weights).sum(axis=1, dtype=np.uint32), WARP)
         never = here & ((named & left) != 0)
         if never.any():
-            what = "its mask names a thread that has left or was never there: it"
+            what = _absent(step, "has left or was never there")
             raise wave.missing(step.place, np.nonzero(never)[0][:1], what)
         ready = here & ((named & ~present) == 0)
         return mine if bool((ready == here).all()) else ready
@@ -195,7 +195,7 @@ class Scheduler:
                 self._push(at, self._parked.pop(at))
                 return
         at, mask = next(iter(self._parked.items()))
-        what = "its mask names a thread that never comes here: it"
+        what = _absent(self._steps[at], "never comes here")
         raise self._wave.missing(self._steps[at].place, self._wave.active(mask)[:1], what)
 
     def _release(self) -> None:
@@ -228,6 +228,12 @@ class Scheduler:
                 self._launch.counts.flops += step.flops * lanes
         if step.special:
             self._launch.counts.special += step.special * lanes
+
+
+def _absent(step: Step, how: str) -> str:
+    if step.aligned:
+        return f"all threads of the warp must come here together, and one {how}: it"
+    return f"its mask names a thread that {how}: it"
 
 
 def _union(one: Array, other: Array) -> Array:

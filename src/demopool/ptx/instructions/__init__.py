@@ -1,6 +1,6 @@
 """All supported PTX instructions, grouped by what they do; any other instruction is an error."""
 
-from . import access, arithmetic, bits, control, moves, selection, warps
+from . import access, arithmetic, bits, control, copies, matrices, moves, selection, warps
 from .building import Builder
 
 TABLE: dict[str, Builder] = {
@@ -11,4 +11,6 @@ TABLE: dict[str, Builder] = {
     **control.TABLE,
     **access.TABLE,
     **warps.TABLE,
+    **matrices.TABLE,
+    **copies.TABLE,
 }

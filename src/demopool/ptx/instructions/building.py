@@ -30,7 +30,7 @@ def is_float(kind: str) -> bool:
 
 def calculable(kind: str, place: Place) -> str:
     """Reject arithmetic on types kept as bits: they can only be moved and converted."""
-    if kind in ("bf16", "f16x2", "bf16x2"):
+    if kind in ("bf16", "tf32", "f16x2", "bf16x2"):
         raise UnknownInstruction(f"Arithmetic on .{kind} is not supported ({place}).")
     return kind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,8 +69,12 @@ def _pack(decoder: Decoder, ins: Instruction, place: Place, source: Vector) -> S
 
 def _convert(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     whole = ("rni", "rzi", "rmi", "rpi")
-    only(ins, *ROUNDING, *whole, "ftz", "sat")
+    only(ins, *ROUNDING, *whole, "rna", "ftz", "sat")
     result, source = ins.modifiers[-2], ins.modifiers[-1]
+    if "tf32" in (result, source):
+        return _convert_to_tf32(decoder, ins, place)
+    if "rna" in ins.modifiers:
+        raise UnknownInstruction(f"Only conversions to .tf32 round by .rna ({place}).")
     mode = next((m for m in ins.modifiers if m in (*ROUNDING, *whole)), "rn")
     flush, saturate = "ftz" in ins.modifiers, "sat" in ins.modifiers
     if result in ("f16x2", "bf16x2"):
@@ -129,6 +134,14 @@ def _convert_pair(decoder: Decoder, ins: Instruction, place: Place, result: str,
         return (half(a).astype(np.uint32) << np.uint32(16)) | half(b).astype(np.uint32)
 
     return computed(decoder, ins, place, compute, kinds=("f32", "f32"), result="b32")
+
+
+def _convert_to_tf32(decoder: Decoder, ins: Instruction, place: Place) -> Step:
+    mode, result, source = ins.modifiers
+    if (result, source) != ("tf32", "f32") or mode not in ("rna", "rn", "rz"):
+        raise UnknownInstruction(f"This conversion of .tf32 is not supported ({place}).")
+    compute = partial(floats.to_tf32, mode=mode)
+    return computed(decoder, ins, place, compute, kinds=("f32",), result="tf32")
 
 
 def _convert_address(decoder: Decoder, ins: Instruction, place: Place) -> Step:
