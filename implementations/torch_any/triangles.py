@@ -20,6 +20,9 @@ from .tensors import HALF, in_place_on_cpu, working
 # Rows of a matrix computed at once. Matrices of no more rows are not worth the blocks.
 _ROWS = 128
 
+# Symmetric matrices of no more rows are computed whole.
+_WHOLE = 192
+
 # Features multiplied at once, in the dtype of the work and weighted: only they are copied.
 _FEATURES = 1024
 
@@ -74,13 +77,12 @@ class _Scratch:
 def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right`` of images, known to be symmetric."""
     size = left.shape[1]
-    if size <= _ROWS or not in_place_on_cpu(left):
+    if size <= _WHOLE or not in_place_on_cpu(left):
         return left @ right
     result = _empty((len(left), size, size), left.dtype)
     scratch = _Scratch(result[:1])
     for rows, columns, found in zip(left, right, result, strict=True):
-        for block in _blocks(size):
-            torch.mm(rows[block], columns[:, : block.stop], out=found[block, : block.stop])
+        _lower(rows, columns, found)
         _mirror(found[None], scratch)
     return result
 
@@ -88,7 +90,7 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
 def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False) -> Tensor:
     """``X^T diag(a) X`` of every image, or only its lower triangle."""
     number, n, d = images.shape
-    worthwhile = d > _ROWS or (n > _FEATURES and images.dtype in HALF)
+    worthwhile = d > _WHOLE or (n > _FEATURES and images.dtype in HALF)
     if not (worthwhile and in_place_on_cpu(images)):
         images = working(images)
         weighted = images if a is None else images * a.unsqueeze(-1)
@@ -99,16 +101,26 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
         for rows in _blocks(n, _FEATURES):
             X = working(images[index, rows])
             weighted = X if a is None else X * a[index, rows].unsqueeze(-1)
-            for block in _blocks(d):
-                part = found[block, : block.stop]
-                factors = weighted.mT[block], X[:, : block.stop]
-                if rows.start == 0:
-                    torch.mm(*factors, out=part)
-                else:
-                    part.addmm_(*factors)
+            _lower(weighted.mT, X, found, add=rows.start > 0)
         if not triangle:
             _mirror(found[None], scratch)
     return result
+
+
+def _lower(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> None:
+    """``left @ right`` of one image, or its sum with ``out``, on the diagonal and below it.
+
+    By halves: few large products, which BLAS computes faster than rows of a triangle, and in fewer
+    steps, at each of which threads wait for each other.
+    """
+    size = len(out)
+    if size <= _WHOLE:
+        out.addmm_(left, right, beta=float(add))
+        return
+    half = size // 2
+    out[half:, :half].addmm_(left[half:], right[:, :half], beta=float(add))
+    _lower(left[:half], right[:, :half], out[:half, :half], add=add)
+    _lower(left[half:], right[:, half:], out[half:, half:], add=add)
 
 
 def _mirror(matrices: Tensor, scratch: _Scratch) -> None:
