@@ -64,8 +64,9 @@ def test_weights_of_sizes_around_those_of_tiles(n: int, d: int, order: int) -> N
 
 
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize(("n", "d"), [(d, n) for n, d in SHAPES])
+@pytest.mark.parametrize(("n", "d"), [*((d, n) for n, d in SHAPES), (700, 70)])
 def test_pooling_of_sizes_around_those_of_tiles(n: int, d: int, order: int) -> None:
+    """And of so many rows that they are summed in parts."""
     X, a = _features(2, n, d), np.abs(_features(2, n, seed=1))
     for given in (a, None):
         found = OPS.pool(OPS.asarray(X), None if given is None else OPS.asarray(a), order=order)
@@ -247,7 +248,8 @@ def _launches(dtype: torch.dtype, n: int, d: int) -> list[Launch]:
     on = Recorder()
     X, a = torch.empty((2, n, d), dtype=dtype), torch.empty((2, n))
     for order in (1, 2):
-        weights.dense(on, X, order=order, **SETTINGS)
+        for iterations in (1, 4):
+            weights.dense(on, X, order=order, gamma=0.3, tau=0.4, iterations=iterations)
         pool.direct(on, X, a, order=order)
         pool.direct(on, X, None, order=order)
     for kind in ("signed-sqrt-l2", "l2"):
@@ -256,7 +258,7 @@ def _launches(dtype: torch.dtype, n: int, d: int) -> list[Launch]:
 
 
 def _source(launch: Launch) -> tuple[ASTSource, dict[str, Any]]:
-    """As Triton specialises a launch: aligned pointers, and numbers that divide by 16."""
+    """As Triton specialises a launch: for aligned pointers, numbers that divide by 16, and 1."""
     name, arguments, constants = launch
     kernel = getattr(kernels, name)
     names = kernel.arg_names
@@ -264,6 +266,8 @@ def _source(launch: Launch) -> tuple[ASTSource, dict[str, Any]]:
     for place, value in enumerate(arguments):
         if isinstance(value, Tensor):
             signature[names[place]] = _TYPES[value.dtype]
+        elif value == 1 and isinstance(value, int):
+            signature[names[place]], fixed[place,] = "constexpr", 1
         else:
             signature[names[place]] = "i32" if isinstance(value, int) else "fp32"
         if isinstance(value, Tensor) or (isinstance(value, int) and value % 16 == 0):
@@ -296,7 +300,7 @@ def test_gpu_code_spills_nothing_and_is_as_exact_as_asked_for(
     monkeypatch.setenv("TRITON_DUMP_PTXAS_LOG", "1")
     target = GPUTarget("cuda", arch, 32)
     texts: dict[str, str] = {}
-    for n, d in cases([(784, 512), (100, 70), (33, 2048)], [(784, 512), (100, 70)]):
+    for n, d in cases([(784, 512), (100, 70), (33, 2048), (1, 1)], [(784, 512), (100, 70)]):
         for launch in _launches(DTYPES[dtype], n, d):
             source, options = _source(launch)
             if (key := source.hash() + str(options)) in texts:

@@ -20,6 +20,9 @@ CHUNKS = 256
 ROWS = 8
 """Rows of K that a program owns in an iteration."""
 
+COLUMNS = 256
+"""Columns of them that it reads at a time."""
+
 _BUSY = 256
 """Programs that keep a large GPU busy, about two for each multiprocessor."""
 

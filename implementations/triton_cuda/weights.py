@@ -11,7 +11,7 @@ from torch import Tensor
 from demopool.implementations.shared import scaling
 
 from .launcher import Launcher
-from .sizes import BLOCK, CHUNK, CHUNKS, DEPTH, ROWS, TILE, blocks, triangle
+from .sizes import BLOCK, CHUNK, CHUNKS, COLUMNS, DEPTH, ROWS, TILE, blocks, triangle
 
 _SMALL = 128
 """Rows of K that one program holds in its registers."""
@@ -51,7 +51,7 @@ def dense(
     for _ in range(iterations - 1):
         on.launch(
             "step", images * owners, K, targets, a, other, n, owners, *powers[2:],
-            ROWS=ROWS, COLUMNS=256,
+            ROWS=ROWS, COLUMNS=COLUMNS,
         )  # fmt: skip
         a, other = other, a
     on.launch("restored", images * of_rows, a, exponents, n, of_rows, *back, ROWS=BLOCK)

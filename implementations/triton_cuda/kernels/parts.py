@@ -40,7 +40,7 @@ def store_twice(out, tile, first, second, side, TILE: tl.constexpr):
     """A tile of a symmetric ``side`` x ``side`` matrix, and its mirror image; of a tile on the
     diagonal only the lower half is taken, so that the halves are the same bits."""
     i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
-    kept = (first + i < side) & (second + j < side) & (first + i >= second + j)
+    kept = (first + i < side) & (first + i >= second + j)
     start, mirrored = first.to(tl.int64) * side + second, second.to(tl.int64) * side + first
     tl.store(out + start + i * side + j, tile, mask=kept)
     tl.store(out + mirrored + tl.trans(j) * side + tl.trans(i), tl.trans(tile), mask=tl.trans(kept))
