@@ -8,6 +8,9 @@ from torch import Tensor
 from .launcher import Launcher
 from .sizes import BLOCK, CHUNK, CHUNKS, DEPTH, TILE, blocks, split, triangle
 
+_WARPS = 16
+"""Of a norm: with fewer, a thread has more roots and quotients than its registers hold."""
+
 
 def direct(on: Launcher, X: Tensor, a: Tensor | None, *, order: int) -> Tensor:
     """``X^T diag(a) X``, or ``sum_i a_i x_i`` for order 1. Where that is too little work for many
@@ -52,10 +55,10 @@ def normalize(on: Launcher, V: Tensor, *, kind: str, overwrite: bool = False) ->
     root = kind == "signed-sqrt-l2"
     on.launch(
         "norm_parts", images * chunks, V, largest, sums, values, chunks,
-        ROOT=root, CHUNK=CHUNK, num_warps=8,
+        ROOT=root, CHUNK=CHUNK, num_warps=_WARPS,
     )  # fmt: skip
     on.launch(
         "normalized", images * chunks, V, out, largest, sums, values, chunks,
-        ROOT=root, CHUNK=CHUNK, CHUNKS=CHUNKS, num_warps=8,
+        ROOT=root, CHUNK=CHUNK, CHUNKS=CHUNKS, num_warps=_WARPS,
     )  # fmt: skip
     return out
