@@ -2,14 +2,14 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-EXTRAS := torch,numba,files,sklearn,scale,report,bench,gpu-proof,docs,dev
+EXTRAS := torch,numba,triton,files,sklearn,scale,report,bench,gpu-proof,docs,dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A strict editable install links file by file, so it is repeated when a file is added or removed.
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
 SOURCES := find src reference implementations -type f ! -name '*.pyc'
 
 # Backends that must be usable here, so that a skip cannot hide a broken installation.
-export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx
+export DEMOPOOL_REQUIRE_BACKENDS ?= numpy:cpu,numba:cpu,torch:cpu,cupy:ptx,numba:ptx,triton:interpreter
 
 .PHONY: architecture help choose check bench bench-pr browser report test test-all lint unit suite ratios matrix docs study install clean counts plugins
 

@@ -48,8 +48,13 @@ _LIKE = {
 }
 """The route whose predicted time, three times over, is that of the baseline."""
 
-_LACKING = {"numba:cuda": {"fft", "eigh", "gram", "svd", "newton"}}
-"""Numba has no Fourier transform and no solvers on CUDA: routes with these steps do not exist."""
+_SOLVERS = {"fft", "eigh", "gram", "svd", "newton"}
+_LACKING = {
+    "numba:cuda": _SOLVERS,
+    "triton:cuda": {*_SOLVERS, "matrix-free", "moment", "newton-schulz", "polar"},
+}
+"""Numba has no Fourier transform and no solvers on CUDA, and in Triton there is little more than
+products: routes with these steps do not exist."""
 
 JUDGED_CALLS = 3
 """A result that is remembered is right in the first call only."""

@@ -57,14 +57,16 @@ def pytest_sessionstart() -> None:
         registry.demand(name)
 
 
-_EMULATING = ("test_ptx_", "test_cupy_")
+_EMULATING = ("test_ptx_", "test_cupy_", "test_triton")
+_EMULATED = tuple(name for name in BACKENDS if name.is_emulated)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that execute GPU code on the CPU can be run, or left out, by themselves."""
     for item in items:
         in_gpu = item.path.parent.name == "gpu"
-        if in_gpu or item.path.name.startswith(_EMULATING) or ":ptx" in item.name:
+        named = any(name in item.name for name in _EMULATED)
+        if in_gpu or named or item.path.name.startswith(_EMULATING):
             item.add_marker("emulated")
 
 
@@ -78,12 +80,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"  {count} x {reason}")
 
 
-# GPU code executed from its PTX is slow: it is checked cell by cell (test_conformance.py), and has
+# GPU code executed on the CPU is slow: it is checked cell by cell (test_conformance.py), and has
 # its own test files.
 WRITTEN = [
-    name
-    for name in registry.names()
-    if registry.entry(name).capabilities and not name.endswith(":ptx")
+    name for name in registry.names() if registry.entry(name).capabilities and name not in _EMULATED
 ]
 
 

@@ -31,8 +31,10 @@ NOT_EXECUTED = {
     "pip install '.[cuda13,torch,numba,report]'": INSTALLS,
     "pip install '.[gpu-proof]'": INSTALLS,
     "demopool gpu-report": NEEDS_GPU,
-    "demopool check cupy:cuda torch:cuda numba:cuda": NEEDS_GPU,
-    "demopool check cupy:ptx numba:ptx": "it takes minutes; test_conformance.py runs its cells",
+    "demopool check cupy:cuda torch:cuda numba:cuda triton:cuda": NEEDS_GPU,
+    "demopool check cupy:ptx numba:ptx triton:interpreter": (
+        "it takes minutes; test_conformance.py runs its cells"
+    ),
     "demopool history --confirm": MINUTES,
     "demopool history --confirm --fail-on-regression": MINUTES,
     "demopool pool maps/ -o descriptors.npy --layout nchw --descriptor sketched-democratic": (

@@ -42,7 +42,7 @@ def test_candidates_are_the_same_whatever_is_installed(monkeypatch: pytest.Monke
     assert [subject.candidates() for subject in SUBJECTS] == before
     listed = {str(c) for c in Subject("descriptor", "sketched-democratic").candidates()}
     assert "torch:cpu/dense+fft" in listed
-    assert not any(":ptx" in name for name in listed)
+    assert not any(name in one for one in listed for name in ("cupy:ptx", "triton:interpreter"))
     assert len(listed) == 4 * len(TIMED_BACKENDS)
 
 

@@ -20,7 +20,7 @@ from .tensors import HALF, in_place_on_cpu, working
 # Rows of a matrix computed at once. Matrices of no more rows are not worth the blocks.
 _ROWS = 128
 
-# Symmetric matrices of no more rows are computed whole.
+# Blocks of a symmetric matrix with no more rows are computed whole.
 _WHOLE = 192
 
 # Features multiplied at once, in the dtype of the work and weighted: only they are copied.
@@ -77,7 +77,7 @@ class _Scratch:
 def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right`` of images, known to be symmetric."""
     size = left.shape[1]
-    if size <= _WHOLE or not in_place_on_cpu(left):
+    if size <= _ROWS or not in_place_on_cpu(left):
         return left @ right
     result = _empty((len(left), size, size), left.dtype)
     scratch = _Scratch(result[:1])
@@ -90,7 +90,7 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
 def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False) -> Tensor:
     """``X^T diag(a) X`` of every image, or only its lower triangle."""
     number, n, d = images.shape
-    worthwhile = d > _WHOLE or (n > _FEATURES and images.dtype in HALF)
+    worthwhile = d > _ROWS or (n > _FEATURES and images.dtype in HALF)
     if not (worthwhile and in_place_on_cpu(images)):
         images = working(images)
         weighted = images if a is None else images * a.unsqueeze(-1)

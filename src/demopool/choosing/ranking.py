@@ -17,7 +17,7 @@ from .runners import Runner
 from .sentences import Sentence, busy_threads, disturbances
 
 # In a tie: what one has to install, the least first. Plug-ins come last.
-_DEPENDENCIES = ("numpy", "numba", "torch", "cupy")
+_DEPENDENCIES = ("numpy", "numba", "torch", "triton", "cupy")
 _MEMORY_MATTERS = 0.9
 _LATE = "the budget ended before its first round"
 

@@ -84,9 +84,10 @@ def check(
     """Compare every operation and route with the float64 reference.
 
     Without BACKEND, check all backends usable on this machine except GPU code executed on the CPU
-    (cupy:ptx, numba:ptx), which takes minutes and must be named. Each cell shows the worst error
-    and its tolerance. Both are relative to the result; the tolerance is derived from dtype, sizes
-    and exponent. The exit code is 1 if anything is wrong or a named backend is absent.
+    (cupy:ptx, numba:ptx, triton:interpreter), which takes minutes and must be named. Each cell
+    shows the worst error and its tolerance. Both are relative to the result; the tolerance is
+    derived from dtype, sizes and exponent. The exit code is 1 if anything is wrong or a named
+    backend is absent.
 
     Each backend runs in a process of its own: a kernel that exits, crashes or takes longer than
     --seconds fails its cell, with the line of code it was at, and the next cell is judged. Without

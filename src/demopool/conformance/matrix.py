@@ -43,8 +43,8 @@ def check(
 ) -> list[Cell]:
     """Judge backends (all usable ones by default) against the reference, each in a process.
 
-    GPU code executed from its PTX (``cupy:ptx``, ``numba:ptx``) takes minutes, and is judged when
-    it is named.
+    GPU code executed on the CPU (``cupy:ptx``, ``numba:ptx``, ``triton:interpreter``) takes
+    minutes, and is judged when it is named.
 
     A backend asked for by name, or required by the environment, must be there; holes in the
     capability table are rows of their own with the reason. ``operations``, ``routes`` and

@@ -24,13 +24,19 @@ def on_cpu(versions: Mapping[str, str]) -> Probe:
     return Probe(State.OK, device=processor(), versions=versions)
 
 
-def on_gpu(versions: Mapping[str, str]) -> Probe:
-    """Of a library that needs a GPU: asked of NVML, so that no CUDA context is created."""
+def on_gpu(versions: Mapping[str, str], least_capability: tuple[int, int] = (0, 0)) -> Probe:
+    """Of a library that needs a GPU, of a compute capability or a later one: asked of NVML, so that
+    no CUDA context is created."""
     visible = gpus()
     if not visible:
         reason = "no GPU can be seen (NVML: driver, CUDA_VISIBLE_DEVICES, nvidia-ml-py)"
         return Probe(State.UNAVAILABLE, versions=versions, reason=reason)
-    return Probe(State.OK, device=str(visible[0]["name"]), versions=versions)
+    name, capability = str(visible[0]["name"]), visible[0]["compute_capability"]
+    if capability and tuple(map(int, capability.split("."))) < least_capability:
+        least = "{}.{}".format(*least_capability)
+        reason = f"it needs a GPU of compute capability {least}; {name} has {capability}"
+        return Probe(State.UNAVAILABLE, versions=versions, reason=reason)
+    return Probe(State.OK, device=name, versions=versions)
 
 
 def from_ptx(versions: Mapping[str, str]) -> Probe:

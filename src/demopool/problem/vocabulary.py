@@ -50,8 +50,9 @@ class Backend(_Word):
 
     @property
     def is_emulated(self) -> bool:
-        """``ptx`` runs the real GPU code on the CPU: to check it, never to time it."""
-        return self.device == "ptx"
+        """The device runs GPU kernels on the CPU, from their PTX or by an interpreter: to check
+        them, never to time them."""
+        return self.device in ("ptx", "interpreter")
 
     @property
     def is_timed(self) -> bool:
@@ -88,8 +89,10 @@ _OURS = {
     "torch:cuda": _Ours("torch_any", "torch tensors on a GPU"),
     "cupy:cuda": _Ours("cupy_cuda", "CuPy arrays"),
     "numba:cuda": _Ours("numba_cuda", "Numba device arrays"),
+    "triton:cuda": _Ours("triton_cuda", "torch tensors on a GPU"),
     "numba:ptx": _Ours("numba_cuda", "arrays of numba:ptx"),
     "cupy:ptx": _Ours("cupy_cuda", "arrays of cupy:ptx"),
+    "triton:interpreter": _Ours("triton_cuda", "torch tensors on the CPU"),
 }
 BACKENDS = tuple(Backend(name) for name in _OURS)
 """Ours, always listed."""

@@ -150,7 +150,7 @@ def _data(backend: str) -> dict[str, Any]:
     return entry
 
 
-_DEVICES = {"cpu": "cpu", "ptx": "cpu", "cuda": "cuda"}
+_DEVICES = {"cpu": "cpu", "ptx": "cpu", "interpreter": "cpu", "cuda": "cuda"}
 """Those that have a cost model, and its name."""
 
 

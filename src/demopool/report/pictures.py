@@ -34,8 +34,10 @@ _HUES = {
     "torch:cuda": 350.0,
     "cupy:cuda": 25.0,
     "numba:cuda": 105.0,
+    "triton:cuda": 205.0,
     "numba:ptx": 295.0,
     "cupy:ptx": 320.0,
+    "triton:interpreter": 275.0,
 }
 _LIGHTNESS, _CHROMA = (0.60, 0.73, 0.48), 0.125
 _SHIFTS = (0.0, 18.0, -18.0)

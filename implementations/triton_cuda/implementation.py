@@ -1,0 +1,102 @@
+"""Tensors with the kernels of triton:cuda and triton:interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from demopool.contract import ArrayFacts, Implementation, Kernel
+from demopool.errors import InvalidInput
+from demopool.implementations.shared import images
+
+from . import launcher, pool, weights
+from .launcher import Launcher
+
+_WORKS: dict[tuple[str, str], images.Work] = {
+    ("weights", "dense"): weights.dense,
+    ("pool", "direct"): pool.direct,
+    ("normalize", "direct"): pool.normalize,
+}
+
+
+def _on_gpu(array: Tensor) -> tuple[Launcher, Tensor]:
+    return launcher.compiled(array.device), array.contiguous()
+
+
+def _on_cpu(array: Tensor) -> tuple[Launcher, Tensor]:
+    return launcher.interpreted(), array.contiguous()
+
+
+class Interpreted(Implementation):
+    """Tensors on the CPU stand for those of a GPU."""
+
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(_WORKS, _on_cpu)
+    device = "cpu"
+
+    def inspect(self, array: Any) -> ArrayFacts | None:
+        if not isinstance(array, Tensor) or array.device.type != self.device:
+            return None
+        if array.requires_grad:
+            raise InvalidInput(
+                "the kernels of Triton have no derivatives: detach() a tensor that requires grad, "
+                "or take torch:cuda."
+            )
+        dtype = str(array.dtype).removeprefix("torch.")
+        if array.layout is not torch.strided:
+            dtype = f"a tensor of {dtype} that is not strided"
+        return ArrayFacts(tuple(array.shape), dtype, str(array.device))
+
+    def asarray(self, array: NDArray[Any]) -> Tensor:
+        # torch has no read-only tensors and no negative strides.
+        viewable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if viewable else array.copy()).to(self.device)
+
+    def adopt(self, array: Any) -> Tensor | None:
+        """A tensor of torch is one of ours."""
+        return None if self.inspect(array) is None else array
+
+    def to_numpy(self, array: Tensor) -> NDArray[Any]:
+        found = array.float() if array.dtype == torch.bfloat16 else array
+        return np.asarray(found.cpu().numpy())
+
+    def cast(self, array: Tensor, dtype: str) -> Tensor:
+        return array.to(getattr(torch, dtype))
+
+    def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
+        return self.to_numpy(X.abs().amax(dim=-1))
+
+
+class OnGpu(Interpreted):
+    """The same on the tensor's own GPU, compiled by Triton when a kernel is first called."""
+
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(_WORKS, _on_gpu)
+    device = "cuda"
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    @property
+    def gpu_index(self) -> int | None:
+        return torch.cuda.current_device()
+
+    def event(self) -> Any:
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record()
+        return mark
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        kept = call()
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        del kept
+        return int(peak)
