@@ -36,7 +36,7 @@ class CUDADriverError(RuntimeError):
 class Device(nullcontext[None]):
     """The only GPU."""
 
-    attributes = {OPT_IN: 163 * 1024}  # noqa: RUF012 - as CuPy's own
+    attributes = {OPT_IN: 163 * 1024, "MultiProcessorCount": 108}  # noqa: RUF012 - as CuPy's own
 
     def __init__(self, index: int = 0) -> None:
         super().__init__()

@@ -28,13 +28,18 @@ class CupyEmulator(Launcher):
 
     xp: Any = numpy_namespace
 
-    def __init__(self, arch: str = "sm_80") -> None:
+    def __init__(self, arch: str = "sm_80", processors: int = 108) -> None:
         self.arch = arch
+        self._processors = processors
         self._raced: set[tuple[Any, ...]] = set()
 
     @property
     def max_shared(self) -> int:
         return ptx.LIMITS[self.arch].shared_per_block
+
+    @property
+    def processors(self) -> int:
+        return self._processors
 
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch

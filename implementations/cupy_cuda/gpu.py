@@ -63,6 +63,10 @@ class Gpu(Launcher):
     def max_shared(self) -> int:
         return int(cupy().cuda.Device(self.index).attributes["MaxSharedMemoryPerBlockOptin"])
 
+    @cached_property
+    def processors(self) -> int:
+        return int(cupy().cuda.Device(self.index).attributes["MultiProcessorCount"])
+
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
         function = self._function(signatures.instance(kernel, args))

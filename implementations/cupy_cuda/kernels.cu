@@ -1,26 +1,39 @@
 // The kernels of cupy:cuda, for T = float and double. gpu.py compiles and launches them;
 // signatures.py reads their parameters from here and compares what they are given.
 //
-// Products work on tiles of 64 x 64 results by 16 x 16 threads, 4 x 4 results each in registers; the
-// factors go through shared memory 16 columns at a time, in rows padded against bank conflicts.
-// Thread (tx, ty) has rows ty, ty + 16, ... and columns tx, tx + 16, ... of a tile, so that
-// neighbouring threads read and write neighbouring words. Of symmetric products only tiles on and
+// Products work on tiles of 64 x 64 results. A thread has 8 x 8 of them in registers (4 x 4 in
+// double), as 2 x 2 squares 32 apart, so that it reads its factors from shared memory 128 bits at a
+// time and neighbouring threads read neighbouring words. The factors come 8 columns at a time into
+// one of two slabs, while the other one is multiplied. Of symmetric products only tiles on and
 // below the diagonal are computed, and written twice.
+//
+// No kernel adds floating-point numbers atomically: where blocks share a sum, each writes its part
+// and another kernel adds up the parts, in order. So results have the same bits every time.
 //
 // A block finds its image and its part of it in blockIdx.x alone, which may be large, unlike y and
 // z. Positions in an image are 32-bit numbers, addresses 64-bit ones.
 
-constexpr unsigned THREADS = 16;
 constexpr unsigned TILE = 64;
 constexpr unsigned HALF = 32;
-constexpr unsigned STEP = 16;
+constexpr unsigned STEP = 8;
+constexpr unsigned SLABS = 4;
 constexpr unsigned BLOCK = 256;
 constexpr unsigned WARP = 32;
 constexpr unsigned WARPS = BLOCK / WARP;
 constexpr unsigned FEATURES = 8;
+constexpr unsigned PIECE = 8 * BLOCK;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
 enum Kind { SQUARE, RECTIFY, KEEP };
+
+// Of a tile: numbers in 128 bits, results of a thread along each side, threads along each side and
+// in all, the distance of rows in shared memory, and what a thread brings there of each factor.
+template <typename T> constexpr unsigned VECTOR = 16 / sizeof(T);
+template <typename T> constexpr unsigned SIDE = 2 * VECTOR<T>;
+template <typename T> constexpr unsigned ACROSS = HALF / VECTOR<T>;
+template <typename T> constexpr unsigned THREADS = ACROSS<T> * ACROSS<T>;
+template <typename T> constexpr unsigned ROW = TILE + VECTOR<T>;
+template <typename T> constexpr unsigned LOADS = TILE * STEP / THREADS<T>;
 
 // ------------------------------------------------------------------------ what kernels share ---
 
@@ -111,95 +124,278 @@ __device__ __forceinline__ T next_weight(T weight, T total, T target, T tau) {
   return weight == T(0) ? weight : weight * pow(weight * total / target, -tau);
 }
 
-// The products of STEP columns of two tiles, added to the results of a thread. They are added up on
-// their own first: in one long sum of equal terms, as of an image of one colour, all rounding errors
-// have one sign.
-template <typename T>
-__device__ __forceinline__ void add_products(T (&sums)[4][4], const T (&rows)[TILE][STEP + 1],
-                                             const T (&columns)[TILE][STEP + 1]) {
-  T parts[4][4] = {};
-#pragma unroll
-  for (unsigned k = 0; k < STEP; ++k)
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      const T value = rows[threadIdx.y + THREADS * i][k];
-#pragma unroll
-      for (unsigned j = 0; j < 4; ++j) parts[i][j] += value * columns[threadIdx.x + THREADS * j][k];
-    }
-#pragma unroll
-  for (unsigned i = 0; i < 4; ++i)
-#pragma unroll
-    for (unsigned j = 0; j < 4; ++j) sums[i][j] += parts[i][j];
+// 128 bits from shared memory to registers, and back. The compiler would take some loads of a
+// float4 apart, other ones every time it is called.
+__device__ __forceinline__ void get(float* to, const float* from) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from)))
+               : "memory");
 }
 
-// A tile of a symmetric C, and its mirror image through shared memory; the tile itself if it is new,
-// and the sums of the rows if asked. Of a tile on the diagonal the part above it is the mirror image
-// of the part below, like any other: rounding must not make C less symmetric than it is.
+__device__ __forceinline__ void get(double* to, const double* from) {
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];"
+               : "=d"(to[0]), "=d"(to[1])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from)))
+               : "memory");
+}
+
+__device__ __forceinline__ void put(float* to, const float* from) {
+  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+}
+
+__device__ __forceinline__ void put(double* to, const double* from) {
+  *reinterpret_cast<double2*>(to) = make_double2(from[0], from[1]);
+}
+
+// The tile of a block, when `parts` blocks share one: its image, its row and column among tiles,
+// its first row and column, and the part of the block.
+struct Place {
+  unsigned image, row, column, first, second, part;
+  __device__ __forceinline__ Place(unsigned tiles, unsigned parts) {
+    const unsigned number = blockIdx.x / parts % tiles;
+    image = blockIdx.x / parts / tiles;
+    part = blockIdx.x % parts;
+    row = triangle_row(number);
+    column = number - row * (row + 1) / 2;
+    first = row * TILE;
+    second = column * TILE;
+  }
+};
+
+// The factors of X X^T: number i of what a thread brings of each, and where it goes in a slab.
+// Eight columns of four rows are four whole sectors, and 32 different banks. Beyond the last row
+// the last one is read again, without a branch: its products are not kept. Beyond the last column
+// are zeros.
 template <typename T>
-__device__ __forceinline__ void store_twice(T* C, T* row_sums, bool is_new, bool with_sums,
-                                            T (&sums)[4][4], unsigned n, unsigned first,
-                                            unsigned second, T (&tile)[HALF][TILE + 1]) {
-  const unsigned tx = threadIdx.x, ty = threadIdx.y;
-  if (is_new) {
+struct RowsOf {
+  const T* x;
+  unsigned n, d, first, second;
+
+  static __device__ __forceinline__ unsigned slot(unsigned i) {
+    return threadIdx.x % STEP * ROW<T> + threadIdx.x / STEP + i * (THREADS<T> / STEP);
+  }
+  __device__ __forceinline__ void read(unsigned start, unsigned i, T& row, T& column) const {
+    const unsigned k = start + threadIdx.x % STEP;
+    const unsigned r = threadIdx.x / STEP + i * (THREADS<T> / STEP);
+    const T* values = x + min(k, d - 1);
+    row = values[static_cast<size_t>(min(first + r, n - 1)) * d];
+    column = values[static_cast<size_t>(min(second + r, n - 1)) * d];
+    if (k >= d) row = column = T(0);
+  }
+};
+
+// Those of X^T diag(a) X: neighbouring threads read neighbouring columns of one feature.
+template <typename T>
+struct ColumnsOf {
+  const T *x, *a;
+  unsigned n, d, first, second;
+  bool weighted;
+
+  static __device__ __forceinline__ unsigned slot(unsigned i) {
+    return (threadIdx.x / TILE + i * (THREADS<T> / TILE)) * ROW<T> + threadIdx.x % TILE;
+  }
+  __device__ __forceinline__ void read(unsigned start, unsigned i, T& row, T& column) const {
+    const unsigned feature = start + threadIdx.x / TILE + i * (THREADS<T> / TILE);
+    const unsigned there = min(feature, n - 1);
+    const T* values = x + static_cast<size_t>(there) * d;
+    row = values[min(first + threadIdx.x % TILE, d - 1)];
+    column = values[min(second + threadIdx.x % TILE, d - 1)];
+    if (weighted) row *= a[there];
+    if (feature >= n) row = column = T(0);
+  }
+};
+
+// The products of the STEP columns of a slab, added to the results of a thread.
+template <typename T>
+__device__ __forceinline__ void add_products(T (&sums)[SIDE<T>][SIDE<T>], const T* slab) {
+  const T* rows = slab + threadIdx.x / ACROSS<T> * VECTOR<T>;
+  const T* columns = slab + STEP * ROW<T> + threadIdx.x % ACROSS<T> * VECTOR<T>;
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned row = first + ty + THREADS * i;
-      T total = T(0);
+  for (unsigned k = 0; k < STEP; ++k) {
+    T row[SIDE<T>], column[SIDE<T>];
+    get(row, rows + k * ROW<T>);
+    get(row + VECTOR<T>, rows + k * ROW<T> + HALF);
+    get(column, columns + k * ROW<T>);
+    get(column + VECTOR<T>, columns + k * ROW<T> + HALF);
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) {
-        const unsigned column = second + tx + THREADS * j;
-        if (row < n && column <= row) {
-          C[static_cast<size_t>(row) * n + column] = sums[i][j];
-          total += sums[i][j];
+    for (unsigned i = 0; i < SIDE<T>; ++i)
+#pragma unroll
+      for (unsigned j = 0; j < SIDE<T>; ++j) sums[i][j] += row[i] * column[j];
+  }
+}
+
+// A tile of a product from `start` to `stop`. Some slabs are added up on their own first: in one
+// long sum of equal terms, as of an image of one colour, all rounding errors have one sign. `space`
+// has room for two slabs of both factors, and is free after it.
+template <typename T, typename Factors>
+__device__ __forceinline__ void multiply(T (&sums)[SIDE<T>][SIDE<T>], T* space, unsigned start,
+                                         unsigned stop, const Factors& factors) {
+  if (start >= stop) return;  // nothing to add up: a whole block
+  T parts[SIDE<T>][SIDE<T>] = {}, rows[LOADS<T>], columns[LOADS<T>];
+  unsigned slab = 0;
+#pragma unroll
+  for (unsigned i = 0; i < LOADS<T>; ++i) {
+    factors.read(start, i, rows[i], columns[i]);
+    space[factors.slot(i)] = rows[i];
+    space[STEP * ROW<T> + factors.slot(i)] = columns[i];
+  }
+  __syncthreads();
+  while (start < stop) {
+    start += STEP;
+    T* next = space + (slab + 1) % 2 * (2 * STEP * ROW<T>);
+    if (start < stop) {
+#pragma unroll
+      for (unsigned i = 0; i < LOADS<T>; ++i) factors.read(start, i, rows[i], columns[i]);
+    }
+    add_products(parts, space + slab % 2 * (2 * STEP * ROW<T>));
+    ++slab;
+    if (slab % SLABS == 0 || start >= stop) {
+#pragma unroll
+      for (unsigned i = 0; i < SIDE<T>; ++i)
+#pragma unroll
+        for (unsigned j = 0; j < SIDE<T>; ++j) {
+          sums[i][j] += parts[i][j];
+          parts[i][j] = T(0);
         }
-      }
-      if (with_sums) {
-        total = sum_of(total, THREADS);
-        if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
+    }
+    if (start < stop) {
+#pragma unroll
+      for (unsigned i = 0; i < LOADS<T>; ++i) {
+        next[factors.slot(i)] = rows[i];
+        next[STEP * ROW<T> + factors.slot(i)] = columns[i];
       }
     }
+    __syncthreads();
   }
-  // In two halves: 64 rows of double would be too much shared memory.
+}
+
+template <typename T>
+__device__ __forceinline__ T kernel_of(T product, int kind) {
+  if (kind == SQUARE) return product * product;
+  return kind == RECTIFY && product < T(0) ? T(0) : product;
+}
+
+// Sums of the rows of a tile of K, and of its mirror image, from 32 rows of it in `space`. A thread
+// has a half of a row: it begins at another column than its neighbours, in another bank. It also
+// has a row of the mirror image, of which it keeps the sum itself.
+template <typename T>
+struct RowSums {
+  T (&halves)[2][TILE];
+  T mirrored;
+
+  __device__ __forceinline__ void add(const T* space, const Place& at, unsigned half, unsigned n) {
+    if (threadIdx.x >= TILE) return;
+    const unsigned r = threadIdx.x % HALF, part = threadIdx.x / HALF;
+    const unsigned row = at.first + half * HALF + r;
+    T total = T(0);
+    for (unsigned i = 0; i < HALF; ++i) {
+      const unsigned c = part * HALF + (i + r) % HALF;
+      total += at.second + c <= row ? space[r * ROW<T> + c] : T(0);
+      const unsigned column = at.first + half * HALF + i;
+      const bool there = at.second + threadIdx.x < column && column < n;
+      mirrored += there ? space[i * ROW<T> + threadIdx.x] : T(0);
+    }
+    halves[part][half * HALF + r] = total;
+  }
+  // Where the column of tiles has its sums of rows; `sums` has n numbers for each column.
+  __device__ __forceinline__ void write(T* sums, const Place& at, unsigned n) const {
+    if (threadIdx.x >= TILE) return;
+    const unsigned row = at.first + threadIdx.x;
+    T total = halves[0][threadIdx.x] + halves[1][threadIdx.x];
+    if (at.row == at.column)
+      total += mirrored;
+    else
+      sums[static_cast<size_t>(at.row) * n + at.second + threadIdx.x] = mirrored;
+    if (row < n) sums[static_cast<size_t>(at.column) * n + row] = total;
+  }
+};
+
+// 32 rows of a tile of a symmetric C from `space`, if they are new, and their mirror image. Of a
+// tile on the diagonal the part above it is the mirror image of the part below, like any other:
+// rounding must not make C less symmetric than it is.
+template <typename T>
+__device__ __forceinline__ void store_twice(T* C, const T* space, bool is_new, const Place& at,
+                                            unsigned half, unsigned n) {
+  const unsigned first = at.first + half * HALF;
+  if (is_new) {
+#pragma unroll 4
+    for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
+      const unsigned i = turn * THREADS<T> + threadIdx.x;
+      const unsigned row = first + i / TILE, column = at.second + i % TILE;
+      if (row < n && column <= row)
+        C[static_cast<size_t>(row) * n + column] = space[i / TILE * ROW<T> + i % TILE];
+    }
+  }
+#pragma unroll 4
+  for (unsigned turn = 0; turn < HALF * TILE / VECTOR<T> / THREADS<T>; ++turn) {
+    const unsigned i = turn * THREADS<T> + threadIdx.x;
+    const unsigned column = first + i % HALF;
+    const unsigned c = i / HALF * VECTOR<T>;
+    T values[VECTOR<T>];
+    get(values, space + i % HALF * ROW<T> + c);
+#pragma unroll
+    for (unsigned j = 0; j < VECTOR<T>; ++j) {
+      const unsigned row = at.second + c + j;
+      if (row < column && column < n) C[static_cast<size_t>(row) * n + column] = values[j];
+    }
+  }
+}
+
+// The results of a thread to `space`, those of 32 rows of the tile.
+template <typename T>
+__device__ __forceinline__ void put_half(T* space, const T (&sums)[SIDE<T>][SIDE<T>],
+                                         unsigned half) {
+  T* own = space + threadIdx.x / ACROSS<T> * VECTOR<T> * ROW<T>;
+  const unsigned column = threadIdx.x % ACROSS<T> * VECTOR<T>;
+#pragma unroll
+  for (unsigned i = 0; i < VECTOR<T>; ++i) {
+    put(own + i * ROW<T> + column, sums[half * VECTOR<T> + i]);
+    put(own + i * ROW<T> + column + HALF, sums[half * VECTOR<T> + i] + VECTOR<T>);
+  }
+}
+
+// A whole tile of C, and the sums of its rows if it is one of K.
+template <typename T>
+__device__ __forceinline__ void finish(T* C, T* row_sums, T (&sums)[SIDE<T>][SIDE<T>], T* space,
+                                       T (&halves)[2][TILE], const Place& at, unsigned n,
+                                       int kind) {
+  RowSums<T> of_rows{halves, T(0)};
+#pragma unroll
+  for (unsigned i = 0; i < SIDE<T>; ++i)
+#pragma unroll
+    for (unsigned j = 0; j < SIDE<T>; ++j) sums[i][j] = kernel_of(sums[i][j], kind);
 #pragma unroll
   for (unsigned half = 0; half < 2; ++half) {
-#pragma unroll
-    for (unsigned i = 0; i < 2; ++i)
-#pragma unroll
-      for (unsigned j = 0; j < 4; ++j)
-        tile[ty + THREADS * i][tx + THREADS * j] = sums[2 * half + i][j];
+    put_half(space, sums, half);
     __syncthreads();
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned row = second + ty + THREADS * i;
-      T total = T(0);
-#pragma unroll
-      for (unsigned j = 0; j < 2; ++j) {
-        const unsigned column = first + HALF * half + tx + THREADS * j;
-        const T value = tile[tx + THREADS * j][ty + THREADS * i];
-        if (row < column && column < n) {
-          C[static_cast<size_t>(row) * n + column] = value;
-          total += value;
-        }
-      }
-      if (with_sums) {
-        total = sum_of(total, THREADS);
-        if (tx == 0 && row < n) atomicAdd(&row_sums[row], total);
-      }
-    }
+    store_twice(C, space, true, at, half, n);
+    if (kind != KEEP) of_rows.add(space, at, half, n);
     __syncthreads();
   }
+  if (kind != KEEP) of_rows.write(row_sums, at, n);
+}
+
+// The results of a thread as a part of a sum, and a sum of parts, in order. They are where the same
+// thread finds them.
+template <typename T>
+__device__ __forceinline__ void put_part(T* parts, const T (&sums)[SIDE<T>][SIDE<T>]) {
+  T* own = parts + static_cast<size_t>(blockIdx.x) * TILE * TILE + threadIdx.x;
+#pragma unroll
+  for (unsigned i = 0; i < SIDE<T> * SIDE<T>; ++i)
+    own[i * THREADS<T>] = sums[i / SIDE<T>][i % SIDE<T>];
 }
 
 template <typename T>
-__device__ __forceinline__ void become_kernel(T (&sums)[4][4], int kind) {
+__device__ __forceinline__ void add_parts(T (&sums)[SIDE<T>][SIDE<T>], const T* parts,
+                                          unsigned count) {
+  for (unsigned part = 0; part < count; ++part) {
+    const size_t number = static_cast<size_t>(blockIdx.x) * count + part;
+    const T* own = parts + number * TILE * TILE + threadIdx.x;
 #pragma unroll
-  for (unsigned i = 0; i < 4; ++i)
-#pragma unroll
-    for (unsigned j = 0; j < 4; ++j) {
-      const T value = sums[i][j];
-      if (kind == SQUARE) sums[i][j] = value * value;
-      if (kind == RECTIFY) sums[i][j] = value < T(0) ? T(0) : value;
-    }
+    for (unsigned i = 0; i < SIDE<T> * SIDE<T>; ++i)
+      sums[i / SIDE<T>][i % SIDE<T>] += own[i * THREADS<T>];
+  }
 }
 
 // -------------------------------------------------------------------------------- magnitudes ---
@@ -255,91 +451,116 @@ __global__ void restored(const T* a, const int* exponents, T* out, T power, T re
 
 // ----------------------------------------------------------------------------------- weights ---
 
-// K = (X X^T)^2, or max(X X^T, 0), and its row sums, which start at 0; `tiles` in a triangle.
+// K = (X X^T)^2, or max(X X^T, 0), and its row sums, n numbers for each column of tiles; `tiles` in
+// a triangle.
 template <typename T>
-__global__ void gram(const T* X, T* K, T* row_sums, unsigned n, unsigned d, unsigned tiles,
-                     int kind) {
-  __shared__ T rows[TILE][STEP + 1], columns[TILE][STEP + 1], tile[HALF][TILE + 1];
-  const unsigned tx = threadIdx.x, ty = threadIdx.y;
-  const unsigned image = blockIdx.x / tiles, number = blockIdx.x % tiles;
-  const unsigned row = triangle_row(number);
-  const unsigned first = row * TILE, second = (number - row * (row + 1) / 2) * TILE;
-  const T* x = X + static_cast<size_t>(image) * n * d;
-  T sums[4][4] = {};
-  for (unsigned start = 0; start < d; start += STEP) {
-    const unsigned k = start + tx;
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned r = ty + THREADS * i, p = first + r, q = second + r;
-      rows[r][tx] = p < n && k < d ? x[static_cast<size_t>(p) * d + k] : T(0);
-      columns[r][tx] = q < n && k < d ? x[static_cast<size_t>(q) * d + k] : T(0);
-    }
-    __syncthreads();
-    add_products(sums, rows, columns);
-    __syncthreads();
-  }
-  become_kernel(sums, kind);
-  store_twice(K + static_cast<size_t>(image) * n * n, row_sums + static_cast<size_t>(image) * n,
-              true, true, sums, n, first, second, tile);
-}
-
-// The same from X X^T, of which a library has made the lower triangle, in place. With KEEP the
-// matrix is only mirrored, and nobody wants row sums.
-template <typename T>
-__global__ void from_triangle(T* K, T* row_sums, unsigned n, int kind) {
-  __shared__ T tile[HALF][TILE + 1];
-  const unsigned tx = threadIdx.x, ty = threadIdx.y;
-  const unsigned row = triangle_row(blockIdx.x);
-  const unsigned first = row * TILE, second = (blockIdx.x - row * (row + 1) / 2) * TILE;
-  T sums[4][4];
-#pragma unroll
-  for (unsigned i = 0; i < 4; ++i)
-#pragma unroll
-    for (unsigned j = 0; j < 4; ++j) {
-      const unsigned p = first + ty + THREADS * i, q = second + tx + THREADS * j;
-      sums[i][j] = p < n && q <= p ? K[static_cast<size_t>(p) * n + q] : T(0);
-    }
-  become_kernel(sums, kind);
-  store_twice(K, row_sums, kind != KEEP, kind != KEEP, sums, n, first, second, tile);
+__global__ __launch_bounds__(THREADS<T>) void gram(const T* X, T* K, T* row_sums, unsigned n,
+                                                   unsigned d, unsigned tiles, int kind) {
+  __shared__ __align__(16) T space[HALF * ROW<T>];
+  __shared__ T halves[2][TILE];
+  const Place at(tiles, 1);
+  const size_t first = static_cast<size_t>(at.image) * n;
+  T sums[SIDE<T>][SIDE<T>] = {};
+  multiply(sums, space, 0, d, RowsOf<T>{X + first * d, n, d, at.first, at.second});
+  const unsigned columns = (n + TILE - 1) / TILE;
+  finish(K + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
 }
 
 // A = X^T diag(a) X of a batch; `tiles` in a triangle. For one image a library has SYRK.
 template <typename T>
-__global__ void outer(const T* X, const T* a, T* A, unsigned n, unsigned d, unsigned tiles,
-                      int weighted) {
-  __shared__ T rows[TILE][STEP + 1], columns[TILE][STEP + 1], tile[HALF][TILE + 1];
-  const unsigned tx = threadIdx.x, ty = threadIdx.y;
-  const unsigned image = blockIdx.x / tiles, number = blockIdx.x % tiles;
-  const unsigned row = triangle_row(number);
-  const unsigned first = row * TILE, second = (number - row * (row + 1) / 2) * TILE;
-  const T* x = X + static_cast<size_t>(image) * n * d;
-  T sums[4][4] = {};
-  for (unsigned start = 0; start < n; start += STEP) {
-    // Neighbouring threads read neighbouring columns of one feature.
-    const unsigned feature = start + ty;
-    const bool there = feature < n;
-    const T weight = there && weighted ? a[static_cast<size_t>(image) * n + feature] : T(1);
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned r = tx + THREADS * i, p = first + r, q = second + r;
-      const T* values = x + static_cast<size_t>(feature) * d;
-      rows[r][ty] = there && p < d ? weight * values[p] : T(0);
-      columns[r][ty] = there && q < d ? values[q] : T(0);
-    }
-    __syncthreads();
-    add_products(sums, rows, columns);
-    __syncthreads();
-  }
-  store_twice(A + static_cast<size_t>(image) * d * d, A, true, false, sums, d, first, second, tile);
+__global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A, unsigned n,
+                                                    unsigned d, unsigned tiles, int weighted) {
+  __shared__ __align__(16) T space[HALF * ROW<T>];
+  __shared__ T halves[2][TILE];
+  const Place at(tiles, 1);
+  const size_t first = static_cast<size_t>(at.image) * n;
+  T sums[SIDE<T>][SIDE<T>] = {};
+  const ColumnsOf<T> factors{X + first * d, a + first, n, d, at.first, at.second, weighted != 0};
+  multiply(sums, space, 0, n, factors);
+  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, KEEP);
 }
 
-// r = (K 1)^gamma, and the first iteration, which starts from a = 1.
+// Where there are too few tiles for a GPU: `count` blocks share one, and each has `length` columns
+// of X, or features. What they found goes to `parts`, a tile for each block.
 template <typename T>
-__global__ void first_step(const T* row_sums, T* targets, T* a, size_t count, T gamma, T tau,
-                           int iterations) {
+__global__ __launch_bounds__(THREADS<T>) void gram_parts(const T* X, T* parts, unsigned n,
+                                                         unsigned d, unsigned tiles, unsigned count,
+                                                         unsigned length) {
+  __shared__ __align__(16) T space[HALF * ROW<T>];
+  const Place at(tiles, count);
+  const T* x = X + static_cast<size_t>(at.image) * n * d;
+  T sums[SIDE<T>][SIDE<T>] = {};
+  const unsigned start = at.part * length;
+  multiply(sums, space, start, min(start + length, d), RowsOf<T>{x, n, d, at.first, at.second});
+  put_part(parts, sums);
+}
+
+template <typename T>
+__global__ __launch_bounds__(THREADS<T>) void outer_parts(const T* X, const T* a, T* parts,
+                                                          unsigned n, unsigned d, unsigned tiles,
+                                                          unsigned count, unsigned length,
+                                                          int weighted) {
+  __shared__ __align__(16) T space[HALF * ROW<T>];
+  const Place at(tiles, count);
+  const size_t first = static_cast<size_t>(at.image) * n;
+  T sums[SIDE<T>][SIDE<T>] = {};
+  const unsigned start = at.part * length;
+  const ColumnsOf<T> factors{X + first * d, a + first, n, d, at.first, at.second, weighted != 0};
+  multiply(sums, space, start, min(start + length, n), factors);
+  put_part(parts, sums);
+}
+
+// What `gram` or, with KEEP, `outer` would have found, from `count` parts of each tile.
+template <typename T>
+__global__ __launch_bounds__(THREADS<T>) void from_parts(const T* parts, T* C, T* row_sums,
+                                                         unsigned n, unsigned tiles, unsigned count,
+                                                         int kind) {
+  __shared__ __align__(16) T space[HALF * ROW<T>];
+  __shared__ T halves[2][TILE];
+  const Place at(tiles, 1);
+  const size_t first = static_cast<size_t>(at.image) * n;
+  T sums[SIDE<T>][SIDE<T>] = {};
+  add_parts(sums, parts, count);
+  const unsigned columns = (n + TILE - 1) / TILE;
+  finish(C + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
+}
+
+// The same from X X^T of one image, of which a library has made the lower triangle, in place. With
+// KEEP the matrix is only mirrored, and nobody wants row sums.
+template <typename T>
+__global__ __launch_bounds__(THREADS<T>) void from_triangle(T* K, T* row_sums, unsigned n,
+                                                            int kind) {
+  __shared__ __align__(16) T space[HALF * ROW<T>];
+  __shared__ T halves[2][TILE];
+  const Place at(gridDim.x, 1);
+  RowSums<T> of_rows{halves, T(0)};
+  for (unsigned half = 0; half < 2; ++half) {
+#pragma unroll 4
+    for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
+      const unsigned i = turn * THREADS<T> + threadIdx.x;
+      const unsigned p = at.first + half * HALF + i / TILE, q = at.second + i % TILE;
+      const T product = p < n && q <= p ? K[static_cast<size_t>(p) * n + q] : T(0);
+      space[i / TILE * ROW<T> + i % TILE] = kernel_of(product, kind);
+    }
+    __syncthreads();
+    store_twice(K, space, kind != KEEP, at, half, n);
+    if (kind != KEEP) of_rows.add(space, at, half, n);
+    __syncthreads();
+  }
+  if (kind != KEEP) of_rows.write(row_sums, at, n);
+}
+
+// r = (K 1)^gamma, and the first iteration, which starts from a = 1. The row sums of an image come
+// as n numbers for each of `parts`.
+template <typename T>
+__global__ void first_step(const T* row_sums, T* targets, T* a, size_t count, unsigned n,
+                           unsigned parts, T gamma, T tau, int iterations) {
   const size_t i = static_cast<size_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i >= count) return;
-  const T total = row_sums[i];
+  const size_t image = i / n;
+  const T* own = row_sums + image * n * parts + (i - image * n);
+  T total = own[0];
+  for (unsigned part = 1; part < parts; ++part) total += own[static_cast<size_t>(part) * n];
   T target = T(0), weight = T(0);
   if (!(total <= T(0))) {  // NaN too, which makes the weight NaN
     target = pow(total, gamma);
@@ -421,8 +642,8 @@ __device__ __forceinline__ T exact_row(const T* x, const T* v, bool weighted, un
 
 // (K v)_row without K, by a warp: x^T M x from x and M x, M = X^T diag(v) X. Where that is below
 // `share` of the same form of M's diagonal it is too small a difference of large numbers
-// (shared/cancellation.py says why), and the row's entries of K are summed. `x` and `xm` are those of
-// all rows of the image.
+// (shared/cancellation.py says why), and the row's entries of K are summed. `x` and `xm` are those
+// of all rows of the image.
 template <typename T>
 __device__ __forceinline__ T free_row(const T* x, const T* xm, const T* diagonal, const T* v,
                                       bool weighted, unsigned row, unsigned n, unsigned d,
@@ -469,10 +690,12 @@ __global__ void free_step(const T* X, const T* XM, const T* diagonal, const T* t
 
 // ---------------------------------------------------------------------- the normalised result ---
 
-// Sum of (|v| / max |v|)^power, 1 or 2, of every image; `sums` starts at 0.
+// Sums of (|v| / max |v|)^power, 1 or 2, over the `chunks` of every image: one number for each
+// block.
 template <typename T>
 __global__ void power_sums(const T* V, const T* magnitude, T* sums, unsigned values,
                            unsigned chunks, int power) {
+  __shared__ T parts[WARPS];
   const unsigned image = blockIdx.x / chunks;
   const T* v = V + static_cast<size_t>(image) * values;
   const T scale = magnitude[image];
@@ -483,8 +706,8 @@ __global__ void power_sums(const T* V, const T* magnitude, T* sums, unsigned val
       total += power == 1 ? share : share * share;
     }
   }
-  total = sum_of(total, WARP);
-  if (threadIdx.x % WARP == 0) atomicAdd(&sums[image], total);
+  total = sum_of_block(total, parts);
+  if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
 // sign(v) sqrt(|v|), or v, over its norm.
@@ -494,16 +717,23 @@ __device__ __forceinline__ T over_norm(T value, T scale, T sum, int power) {
   return copysign(power == 1 ? sqrt(share / sum) : share / sqrt(sum), value);
 }
 
-// `blocks` share an image; zeros stay zeros.
+// `blocks` share an image, PIECE values each; zeros stay zeros. Every warp adds up the sums of the
+// `chunks`, in the same order.
 template <typename T>
 __global__ void normalized(const T* V, const T* magnitude, const T* sums, T* out, unsigned values,
-                           unsigned blocks, int power) {
+                           unsigned chunks, unsigned blocks, int power) {
   const unsigned image = blockIdx.x / blocks;
-  const unsigned j = blockIdx.x % blocks * BLOCK + threadIdx.x;
-  if (j >= values) return;
-  const size_t place = static_cast<size_t>(image) * values + j;
+  const unsigned start = blockIdx.x % blocks * PIECE;
+  const size_t first = static_cast<size_t>(image) * values;
   const T scale = magnitude[image];
-  out[place] = scale > T(0) ? over_norm(V[place], scale, sums[image], power) : V[place];
+  T sum = T(0);
+  for (unsigned i = threadIdx.x % WARP; i < chunks; i += WARP)
+    sum += sums[static_cast<size_t>(image) * chunks + i];
+  sum = sum_of(sum, WARP);
+  for (unsigned j = start + threadIdx.x; j < values && j < start + PIECE; j += BLOCK) {
+    const T value = V[first + j];
+    out[first + j] = scale > T(0) ? over_norm(value, scale, sum, power) : value;
+  }
 }
 
 // All of it for descriptors that fit into shared memory: one block each, which reads it once.
@@ -558,39 +788,76 @@ __global__ void count_sketch(const T* X, const T* weights, const int* starts, co
   }
 }
 
-// out[(h1[i] + h2[j]) mod k] += s1[i] s2[j] M[i, j], in shared memory, then added to `out`, which
-// starts at 0. `blocks` share an image, each has rows of M.
-template <typename T>
-__global__ void scatter(const T* M, const int* h1, const int* h2, const signed char* s1,
-                        const signed char* s2, T* out, unsigned d, unsigned k, unsigned blocks) {
-  extern __shared__ __align__(16) unsigned char bytes[];
-  T* histogram = reinterpret_cast<T*>(bytes);
-  const size_t image = blockIdx.x / blocks;
-  for (unsigned i = threadIdx.x; i < k; i += BLOCK) histogram[i] = T(0);
-  __syncthreads();
-  for (unsigned row = blockIdx.x % blocks; row < d; row += blocks) {
-    const T* m = M + (image * d + row) * d;
-    for (unsigned j = threadIdx.x; j < d; j += BLOCK) {
-      const unsigned bin = static_cast<unsigned>(h1[row] + h2[j]) % k;
-      atomicAdd(&histogram[bin], s1[row] == s2[j] ? m[j] : -m[j]);
-    }
+// Tensor Sketch of matrices: out[(h1[i] + h2[j]) mod k] += s1[i] s2[j] M[i, j]. Row by row, no two
+// threads add to one bin: within a row bins differ where those of the second hash do, and a thread
+// adds up all values of such a bin. So no atomics are needed, and the order of all additions is
+// fixed. Values come sorted by their bins: those of `filled[u]` are number `runs[u]` to
+// `runs[u + 1] - 1`, of `count` bins that are not empty.
+template <typename T, typename Value>
+__device__ __forceinline__ void add_runs(T* histogram, const int* filled, const int* runs,
+                                         unsigned count, unsigned shift, unsigned k, Value value) {
+  for (unsigned u = threadIdx.x; u < count; u += BLOCK) {
+    T total = T(0);
+    for (int i = runs[u]; i < runs[u + 1]; ++i) total += value(i);
+    const unsigned bin = static_cast<unsigned>(filled[u]) + shift;
+    histogram[bin < k ? bin : bin - k] += total;
   }
-  __syncthreads();
-  for (unsigned i = threadIdx.x; i < k; i += BLOCK)
-    if (histogram[i] != T(0)) atomicAdd(&out[image * k + i], histogram[i]);
 }
 
-// The same for sketches that do not fit into shared memory: straight to `out`.
+// In shared memory. `blocks` share an image, each has rows of M and writes a sketch of its own. A
+// row is read as it is and sorted on its way into one of two buffers, while others still read the
+// other.
 template <typename T>
-__global__ void scatter_far(const T* M, const int* h1, const int* h2, const signed char* s1,
-                            const signed char* s2, T* out, unsigned d, unsigned k,
-                            unsigned blocks) {
+__global__ void scatter(const T* M, const int* h1, const signed char* s1, const signed char* s2,
+                        const int* places, const int* filled, const int* runs, T* out, unsigned d,
+                        unsigned k, unsigned count, unsigned blocks) {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  T* histogram = reinterpret_cast<T*>(bytes);
+  T* values = histogram + k;
+  T* others = values + d;
   const size_t image = blockIdx.x / blocks;
+  for (unsigned i = threadIdx.x; i < k; i += BLOCK) histogram[i] = T(0);
   for (unsigned row = blockIdx.x % blocks; row < d; row += blocks) {
     const T* m = M + (image * d + row) * d;
-    for (unsigned j = threadIdx.x; j < d; j += BLOCK) {
-      const unsigned bin = static_cast<unsigned>(h1[row] + h2[j]) % k;
-      atomicAdd(&out[image * k + bin], s1[row] == s2[j] ? m[j] : -m[j]);
-    }
+    for (unsigned j = threadIdx.x; j < d; j += BLOCK)
+      values[places[j]] = s1[row] == s2[j] ? m[j] : -m[j];
+    __syncthreads();
+    add_runs(histogram, filled, runs, count, h1[row], k, [&](int i) { return values[i]; });
+    T* other = values;
+    values = others;
+    others = other;
   }
+  __syncthreads();
+  T* own = out + static_cast<size_t>(blockIdx.x) * k;
+  for (unsigned i = threadIdx.x; i < k; i += BLOCK) own[i] = histogram[i];
+}
+
+// The same where that does not fit into shared memory: straight to the block's own sketch.
+template <typename T>
+__global__ void scatter_far(const T* M, const int* h1, const signed char* s1, const signed char* s2,
+                            const int* order, const int* filled, const int* runs, T* out,
+                            unsigned d, unsigned k, unsigned count, unsigned blocks) {
+  const size_t image = blockIdx.x / blocks;
+  T* own = out + static_cast<size_t>(blockIdx.x) * k;
+  for (unsigned i = threadIdx.x; i < k; i += BLOCK) own[i] = T(0);
+  for (unsigned row = blockIdx.x % blocks; row < d; row += blocks) {
+    const T* m = M + (image * d + row) * d;
+    __syncthreads();
+    add_runs(own, filled, runs, count, h1[row], k, [&](int i) {
+      const int j = order[i];
+      return s1[row] == s2[j] ? m[j] : -m[j];
+    });
+  }
+}
+
+// The sum of the `count` sketches of every image, in order; `blocks` share an image.
+template <typename T>
+__global__ void added(const T* parts, T* out, unsigned values, unsigned count, unsigned blocks) {
+  const unsigned image = blockIdx.x / blocks;
+  const unsigned j = blockIdx.x % blocks * BLOCK + threadIdx.x;
+  if (j >= values) return;
+  T total = T(0);
+  for (unsigned i = 0; i < count; ++i)
+    total += parts[(static_cast<size_t>(image) * count + i) * values + j];
+  out[static_cast<size_t>(image) * values + j] = total;
 }

@@ -45,6 +45,11 @@ class Launcher(ABC):
     def max_shared(self) -> int:
         """Bytes of shared memory that a block may ask for."""
 
+    @property
+    @abstractmethod
+    def processors(self) -> int:
+        """Multiprocessors, which all should have something to do."""
+
     @abstractmethod
     def launch(self, launch: Launch) -> None:
         """Run a kernel; everything has been checked."""

@@ -44,24 +44,46 @@ def restored(a: Array, exponents: Array, out: Array, power: Fraction) -> Launch:
 
 
 def gram(X: Array, K: Array, sums: Array, kind: int) -> Launch:
+    """``sums`` has those of the rows of every column of tiles, (images, tiles, n)."""
     images, n, d = X.shape
     count = grids.triangle(n)
     args = (X, K, sums, u32(n), u32(d), u32(count), i32(kind))
-    return "gram", grids.products(images * count), args
+    return "gram", grids.vector_products(images * count, itemsize(X)), args
+
+
+def gram_parts(X: Array, parts: Array) -> Launch:
+    """``parts`` is (images x tiles of a triangle, blocks that share a tile, values of a tile)."""
+    _, n, d = X.shape
+    tiles, count, _ = parts.shape
+    sizes = (n, d, grids.triangle(n), count, grids.part_length(d, count))
+    shape = grids.vector_products(tiles * count, itemsize(X))
+    return "gram_parts", shape, (X, parts, *map(u32, sizes))
+
+
+def from_parts(parts: Array, C: Array, sums: Array, kind: int) -> Launch:
+    """Of Gram matrices, or with KEEP of outer products, which have no ``sums``."""
+    tiles, count, _ = parts.shape
+    n = C.shape[-1]
+    shape = grids.vector_products(tiles, itemsize(C))
+    sizes = (u32(n), u32(grids.triangle(n)), u32(count), i32(kind))
+    return "from_parts", shape, (parts, C, sums, *sizes)
 
 
 def from_triangle(K: Array, sums: Array, kind: int) -> Launch:
     """Of one image."""
     n = K.shape[-1]
-    return "from_triangle", grids.products(grids.triangle(n)), (K, sums, u32(n), i32(kind))
+    shape = grids.vector_products(grids.triangle(n), itemsize(K))
+    return "from_triangle", shape, (K, sums, u32(n), i32(kind))
 
 
 def first_step(
     sums: Array, targets: Array, a: Array, gamma: float, tau: float, iterations: int
 ) -> Launch:
-    count, T = prod(sums.shape), number(sums)
-    args = (sums, targets, a, u64(count), T(gamma), T(tau), i32(iterations))
-    return "first_step", grids.flat(count), args
+    """``sums`` of the rows of an image may come in parts, (images, parts, n)."""
+    count, n, T = prod(a.shape), a.shape[-1], number(sums)
+    parts = prod(sums.shape) // max(count, 1)
+    numbers = (u64(count), u32(n), u32(parts), T(gamma), T(tau), i32(iterations))
+    return "first_step", grids.flat(count), (sums, targets, a, *numbers)
 
 
 def step(K: Array, targets: Array, a: Array, out: Array, tau: float) -> Launch:
@@ -106,10 +128,22 @@ def outer(X: Array, a: Array | None, A: Array) -> Launch:
     images, n, d = X.shape
     count = grids.triangle(d)
     sizes = (u32(n), u32(d), u32(count), i32(a is not None))
-    return "outer", grids.products(images * count), (X, X if a is None else a, A, *sizes)
+    shape = grids.vector_products(images * count, itemsize(X))
+    return "outer", shape, (X, X if a is None else a, A, *sizes)
+
+
+def outer_parts(X: Array, a: Array | None, parts: Array) -> Launch:
+    """As ``gram_parts``."""
+    _, n, d = X.shape
+    tiles, count, _ = parts.shape
+    sizes = (n, d, grids.triangle(d), count, grids.part_length(n, count))
+    shape = grids.vector_products(tiles * count, itemsize(X))
+    arrays = (X, X if a is None else a, parts)
+    return "outer_parts", shape, (*arrays, *map(u32, sizes), i32(a is not None))
 
 
 def power_sums(V: Array, magnitude: Array, sums: Array, power: int) -> Launch:
+    """``sums`` has a number for each of the chunks of an image."""
     images, values = V.shape
     chunks, shape = grids.chunks(images, values)
     return "power_sums", shape, (V, magnitude, sums, u32(values), u32(chunks), i32(power))
@@ -117,9 +151,9 @@ def power_sums(V: Array, magnitude: Array, sums: Array, power: int) -> Launch:
 
 def normalized(V: Array, magnitude: Array, sums: Array, out: Array, power: int) -> Launch:
     images, values = V.shape
-    blocks, shape = grids.per_image(images, values)
-    args = (V, magnitude, sums, out, u32(values), u32(blocks), i32(power))
-    return "normalized", shape, args
+    blocks, shape = grids.pieces(images, values)
+    sizes = (u32(values), u32(sums.shape[1]), u32(blocks))
+    return "normalized", shape, (V, magnitude, sums, out, *sizes, i32(power))
 
 
 def normalized_at_once(V: Array, out: Array, power: int) -> Launch:
@@ -143,10 +177,20 @@ def count_sketch(X: Array, a: Array | None, by: CountSketch, out: Array) -> Laun
 def scatter(
     M: Array, by: PreparedHashes, out: Array, max_shared: int = grids.SHARED_BYTES
 ) -> Launch:
-    """In the shared memory of blocks, if that is large enough."""
+    """In the shared memory of blocks, if that is large enough; ``out`` has a sketch for each of the
+    blocks that share an image."""
     images, d, _ = M.shape
-    k = out.shape[-1]
-    blocks, shape = grids.scatters(images, d, k, itemsize(M), max_shared)
-    arrays = (by.first.bins, by.second.bins, by.first.signs, by.second.signs, out)
+    _, blocks, k = out.shape
+    first, second = by.first, by.second
+    _, shape = grids.sorted_scatters(images, d, k, itemsize(M), max_shared)
+    sorting = second.places if shape.shared else second.order
+    arrays = (first.bins, first.signs, second.signs, sorting, second.filled, second.runs, out)
     kernel = "scatter" if shape.shared else "scatter_far"
-    return kernel, shape, (M, *arrays, u32(d), u32(k), u32(blocks))
+    return kernel, shape, (M, *arrays, *map(u32, (d, k, second.filled.shape[0], blocks)))
+
+
+def added(parts: Array, out: Array) -> Launch:
+    """Sums over the second axis."""
+    images, count, values = parts.shape
+    blocks, shape = grids.per_image(images, values)
+    return "added", shape, (parts, out, u32(values), u32(count), u32(blocks))

@@ -26,9 +26,20 @@ def second_moment(on: Launcher, X: Array, a: Array | None) -> Array:
         weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
         on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
         on.run(launches.from_triangle(out, out, launches.KEEP))
+    elif (parts := tile_parts(on, X, size=d, columns=X.shape[1])) is not None:
+        on.run(launches.outer_parts(X, a, parts))
+        on.run(launches.from_parts(parts, out, out, launches.KEEP))
     else:
         on.run(launches.outer(X, a, out))
     return out
+
+
+def tile_parts(on: Launcher, X: Array, *, size: int, columns: int) -> Array | None:
+    """Room for the parts of symmetric products of ``size``, if several blocks should share a tile:
+    one block for each would leave most of a GPU without work."""
+    tiles = X.shape[0] * grids.triangle(size)
+    count = grids.parts(tiles, columns, on.processors, itemsize(X))
+    return None if count == 1 else on.empty((tiles, count, grids.TILE**2), X)
 
 
 def largest(on: Launcher, V: Array) -> Array:
@@ -48,7 +59,7 @@ def normalize(on: Launcher, V: Array, *, kind: str, overwrite: bool = False) -> 
     if (values + grids.WARPS) * itemsize(V) <= grids.SHARED_BYTES:
         on.run(launches.normalized_at_once(V, out, power))
         return out
-    magnitude, sums = largest(on, V), on.zeros((rows,), V)
+    magnitude, sums = largest(on, V), on.empty((rows, grids.chunks(rows, values)[0]), V)
     on.run(launches.power_sums(V, magnitude, sums, power))
     on.run(launches.normalized(V, magnitude, sums, out, power))
     return out

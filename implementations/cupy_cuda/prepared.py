@@ -13,12 +13,19 @@ from .launcher import Array, Launcher
 
 
 class CountSketch(NamedTuple):
-    """One hash: the bin and the sign of each value, and the values sorted by their bins."""
+    """One hash: the bin and the sign of each value, and the values sorted by their bins.
+
+    Those of bin b are ``order[starts[b]]`` to ``order[starts[b + 1] - 1]``, and value j is number
+    ``places[j]``. ``filled`` are the bins that are not empty, ``runs`` where their values start.
+    """
 
     bins: Array
     signs: Array
     order: Array
     starts: Array
+    places: Array
+    filled: Array
+    runs: Array
 
 
 class PreparedHashes(NamedTuple):
@@ -37,9 +44,11 @@ def prepare(hashes: Hashes, asarray: Callable[[Any], Array]) -> PreparedHashes:
     """``asarray`` brings a NumPy array to the device."""
 
     def one(h: Any, s: Any) -> CountSketch:
-        order = np.argsort(h, kind="stable").astype(np.int32)
-        starts = np.searchsorted(h[order], np.arange(hashes.k + 1)).astype(np.int32)
-        parts = (h.astype(np.int32), s.astype(np.int8), order, starts)
+        order = np.argsort(h, kind="stable")
+        starts = np.searchsorted(h[order], np.arange(hashes.k + 1))
+        filled, first = np.unique(h[order], return_index=True)
+        integers = (order, starts, np.argsort(order), filled, np.append(first, len(h)))
+        parts = (h.astype(np.int32), s.astype(np.int8), *(i.astype(np.int32) for i in integers))
         return CountSketch(*(asarray(np.ascontiguousarray(part)) for part in parts))
 
     return PreparedHashes(one(hashes.h1, hashes.s1), one(hashes.h2, hashes.s2), hashes)

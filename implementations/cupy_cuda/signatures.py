@@ -46,7 +46,8 @@ class Parameter(NamedTuple):
 @cache
 def parameters() -> dict[str, tuple[Parameter, ...]]:
     """Of every kernel, in order."""
-    heads = re.findall(r"__global__ void (\w+)\(([^)]*)\)", SOURCE.read_text())
+    head = r"__global__ (?:__launch_bounds__\([^)]*\) )?void (\w+)\(([^)]*)\)"
+    heads = re.findall(head, SOURCE.read_text())
     return {name: tuple(_parameter(one) for one in given.split(",")) for name, given in heads}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from demopool.implementations.shared import grids
+
 from . import launches, pool
 from .launcher import Array, Launcher, itemsize
 from .prepared import CountSketch, PreparedHashes
@@ -42,8 +44,15 @@ def pool_moment(on: Launcher, X: Array, prepared: PreparedHashes, a: Array | Non
 
 def of_matrices(on: Launcher, M: Array, prepared: PreparedHashes) -> Array:
     """Tensor Sketch of matrices, ``(images, d, d) -> (images, k)``, by scattering them."""
-    out = on.zeros((M.shape[0], prepared.hashes.k), M)
-    on.run(launches.scatter(M, prepared, out, on.max_shared))
+    images, d, _ = M.shape
+    k = prepared.hashes.k
+    blocks, _ = grids.sorted_scatters(images, d, k, itemsize(M), on.max_shared)
+    parts = on.empty((images, blocks, k), M)
+    on.run(launches.scatter(M, prepared, parts, on.max_shared))
+    if blocks == 1:
+        return parts[:, 0, :]
+    out = on.empty((images, k), M)
+    on.run(launches.added(parts, out))
     return out
 
 

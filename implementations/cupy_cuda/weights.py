@@ -16,17 +16,10 @@ def dense(
 ) -> Array:
     """K in memory, made with its row sums; then a pass over it for each iteration but the first,
     or all of them in shared memory where K fits."""
-    images, n, _ = X.shape
+    n = X.shape[1]
     X, exponents = _in_range(on, X)
-    K = on.empty((images, n, n), X)
-    sums, targets, a, other = _vectors(on, X)
-    kind = launches.SQUARE if order == 2 else launches.RECTIFY
-    if images == 1:
-        # cuBLAS makes a triangle for one image, not for a batch of them.
-        on.lower_product(X[0, ...], K[0, ...], transposed=False)
-        on.run(launches.from_triangle(K, sums, kind))
-    else:
-        on.run(launches.gram(X, K, sums, kind))
+    K, sums = _gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
+    targets, a, other = _vectors(on, X)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     if iterations > 1 and grids.small_image_bytes(n, itemsize(X)) <= on.max_shared:
         on.run(launches.small_image(K, targets, a, tau, iterations))
@@ -47,7 +40,8 @@ def matrix_free(
     each iteration. Rows for which that is a difference of large numbers are summed entry by entry,
     other ones in every iteration (``shared/cancellation.py`` says which)."""
     X, exponents = _in_range(on, X)
-    sums, targets, a, other = _vectors(on, X)
+    sums = on.empty(X.shape[:-1], X)
+    targets, a, other = _vectors(on, X)
     on.run(launches.free_sums(X, *_through_moment(on, X, None), sums, ALIGNED))
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     for _ in range(iterations - 1):
@@ -58,18 +52,34 @@ def matrix_free(
     return _restored(on, a, exponents, power)
 
 
+def _gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """K, and the sums of its rows over every column of tiles."""
+    images, n, d = X.shape
+    K, sums = on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
+    if images == 1:
+        # cuBLAS makes a triangle for one image, not for a batch of them.
+        on.lower_product(X[0, ...], K[0, ...], transposed=False)
+        on.run(launches.from_triangle(K, sums, kind))
+    elif (parts := pool.tile_parts(on, X, size=n, columns=d)) is not None:
+        on.run(launches.gram_parts(X, parts))
+        on.run(launches.from_parts(parts, K, sums, kind))
+    else:
+        on.run(launches.gram(X, K, sums, kind))
+    return K, sums
+
+
 def _through_moment(on: Launcher, X: Array, a: Array | None) -> tuple[Array, Array]:
     """X M and the diagonal of M, the second moment."""
     M = pool.second_moment(on, X, a)
     return on.xp.matmul(X, M), on.contiguous(on.xp.linalg.diagonal(M))
 
 
-def _vectors(on: Launcher, X: Array) -> tuple[Array, Array, Array, Array]:
-    """Row sums, targets, weights and the weights after them, zero. In one piece of memory: so they
-    are likely to have the same addresses in the next call, and a graph of launches fits again."""
+def _vectors(on: Launcher, X: Array) -> tuple[Array, Array, Array]:
+    """Targets, weights and the weights after them. In one piece of memory: so they are likely to
+    have the same addresses in the next call, and a graph of launches fits again."""
     images, n, _ = X.shape
-    space = on.zeros((4, images, n), X)
-    return space[0, ...], space[1, ...], space[2, ...], space[3, ...]
+    space = on.empty((3, images, n), X)
+    return space[0, ...], space[1, ...], space[2, ...]
 
 
 def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:

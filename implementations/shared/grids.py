@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 from demopool.errors import InvalidInput
 
-# Products: tiles of 64 x 64 results by 16 x 16 threads. Everything else: blocks of 256 threads.
+# Products: tiles of 64 x 64 results by 16 x 16 threads; in CUDA C by 64 threads, 256 in double,
+# which read 128 bits at a time. Everything else: blocks of 256 threads.
 THREADS = 16
 TILE = 64
+_HALF, _VECTOR_BYTES = 32, 16
 BLOCK = 256
 WARP = 32
 WARPS = BLOCK // WARP
 FEATURES = 8
+PIECE = 8 * BLOCK
 
 SHARED_BYTES = 48 * 1024
 """Shared memory that a block may use by default."""
@@ -29,6 +32,13 @@ MAX_VALUES = 2**32 - 2**20
 # thousand values.
 _MAX_CHUNKS, _VALUES_PER_BLOCK = 64, 4096
 _ROWS_PER_SCATTER = 16
+
+# Blocks of a product that the registers of a multiprocessor are enough for, by the size of a
+# number, and the columns below which a part of a product is more to write and to add up than it is
+# worth. A part has whole groups of columns, which are added up on their own.
+_AT_ONCE = {4: 4, 8: 2}
+_COLUMNS_OF_A_PART = 128
+_GROUP = 32
 
 
 class Shape(NamedTuple):
@@ -59,6 +69,13 @@ def _demand_countable(values: int) -> None:
         )
 
 
+def pieces(images: int, values: int) -> tuple[int, Shape]:
+    """Some values of an image for every thread: blocks per image, and the launch."""
+    _demand_countable(values)
+    blocks = -(-values // PIECE)
+    return blocks, Shape(images * blocks, (BLOCK,))
+
+
 def one_block_each(images: int, shared: int = 0) -> Shape:
     return Shape(images, (BLOCK,), shared)
 
@@ -76,6 +93,23 @@ def triangle(size: int) -> int:
 def products(blocks: int) -> Shape:
     """One block per tile."""
     return Shape(blocks, (THREADS, THREADS))
+
+
+def vector_products(blocks: int, itemsize: int) -> Shape:
+    """One block per tile, of threads that read 128 bits at a time."""
+    return Shape(blocks, ((_HALF * itemsize // _VECTOR_BYTES) ** 2,))
+
+
+def parts(tiles: int, columns: int, processors: int, itemsize: int) -> int:
+    """Blocks that share a tile: as many as run at once, if there are too few tiles for the
+    multiprocessors and columns enough to share."""
+    most = min(_AT_ONCE[itemsize] * processors // max(tiles, 1), columns // _COLUMNS_OF_A_PART)
+    return -(-columns // part_length(columns, most)) if most > 1 else 1
+
+
+def part_length(columns: int, count: int) -> int:
+    """Columns of each of so many parts but the last, which may have fewer."""
+    return -(-columns // (count * _GROUP)) * _GROUP
 
 
 def chunks(images: int, values: int) -> tuple[int, Shape]:
@@ -114,3 +148,14 @@ def scatters(
     blocks = max(1, -(-d // _ROWS_PER_SCATTER))
     shared = k * itemsize if k * itemsize <= max_shared else 0
     return blocks, Shape(images * blocks, (BLOCK,), shared)
+
+
+def sorted_scatters(
+    images: int, d: int, k: int, itemsize: int, max_shared: int
+) -> tuple[int, Shape]:
+    """The same for blocks that sort rows and write a sketch each: they have no fewer values than
+    bins, or the sketches would be more to write and to add up than there is to read."""
+    rows = max(_ROWS_PER_SCATTER, -(-k // max(d, 1)))
+    blocks = max(1, -(-d // rows))
+    shared = (k + 2 * d) * itemsize
+    return blocks, Shape(images * blocks, (BLOCK,), shared if shared <= max_shared else 0)

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 import demopool as dp
+from demopool.implementations.shared import grids
 
 from .arrays import (
     DESCRIPTORS,
@@ -83,12 +84,13 @@ def copied(made: Made) -> list[Launch]:
 
 
 def gram(made: Made) -> list[Launch]:
-    """The last row of tiles ends in each of its four parts, here and in the next ones."""
+    """The last row of tiles ends in each of its four parts, here and in the next ones; features are
+    some slabs long, one, or less, and more than are added up on their own."""
     return [
         made(whole(2, 109, 19)),
-        made(whole(2, 131, 3), made.b.launches.RECTIFY),
-        made(whole(1, 87, 16)),
-        made(whole(1, 120, 5)),
+        made(whole(2, 131, 3) * f32(0.5), made.b.launches.RECTIFY),
+        made(whole(1, 87, 45)),
+        made(whole(1, 120, 8)),
     ]
 
 
@@ -96,15 +98,45 @@ def outer(made: Made) -> list[Launch]:
     return [
         made(whole(2, 19, 109), counting(2, 19)),
         made(whole(2, 3, 131), None),
-        made(whole(1, 16, 87), counting(1, 16)),
-        made(whole(1, 5, 120), None),
+        made(whole(1, 45, 87), counting(1, 45)),
+        made(whole(1, 8, 120), None),
+    ]
+
+
+def gram_parts(made: Made) -> list[Launch]:
+    """Parts of which the last is shorter, and ends within a slab."""
+    return [made(whole(2, 109, 45), P=2), made(whole(1, 70, 131), P=3), made(whole(1, 87, 5), P=1)]
+
+
+def outer_parts(made: Made) -> list[Launch]:
+    return [
+        made(whole(2, 45, 109), counting(2, 45), P=2),
+        made(whole(1, 131, 70), None, P=3),
+        made(whole(1, 5, 87), counting(1, 5), P=1),
+    ]
+
+
+def from_parts(made: Made) -> list[Launch]:
+    """Parts of K with its row sums, and of A. Rows are written four at a time, in both halves of a
+    tile: the last one is each of them."""
+    kinds = made.b.launches.SQUARE, made.b.launches.RECTIFY, made.b.launches.KEEP
+    sizes = [(2, 109, 2), (1, 131, 3), (1, 70, 1), (2, 87, 1), (1, 120, 2)]
+    sizes += [(1, n, 1) for n in (4, 5, 34, 35)]
+    return [
+        made.b.launches.from_parts(
+            whole(images * grids.triangle(n), count, grids.TILE**2) * f32(0.5),
+            np.full((images, n, n), np.nan, f32),
+            np.full((images, grids.tiles(n), n), np.nan, f32),
+            kinds[i % 3],
+        )
+        for i, (images, n, count) in enumerate(sizes)
     ]
 
 
 def from_triangle(made: Made) -> list[Launch]:
     return [
         made(lower(whole(109, 109))),
-        made(lower(whole(131, 131)), made.b.launches.RECTIFY),
+        made(lower(whole(131, 131)) * f32(0.5), made.b.launches.RECTIFY),
         *(made(lower(whole(n, n)), made.b.launches.KEEP) for n in (70, 87, 109, 120)),
         *(made(lower(whole(n, n))) for n in (87, 120)),
     ]
@@ -118,7 +150,12 @@ def first_step(made: Made) -> list[Launch]:
     sums = spread(_MANY)
     sums[[3, 300, 400, 401]] = 0, -1, np.inf, np.nan
     numbers = [(0.5, 0.5, 10), (0.0, 1.0, 1), (1.0, 0.0, 1), (0.3, 0.7, 0), (1.7, 3.0, 2)]
-    return [made(sums, *each) for each in numbers]
+    found = [made(sums, *each) for each in numbers]
+    if made.b.name == "cupy":  # in parts, as `gram` leaves them
+        for parts in (3, 4, 9):
+            few, (a, targets) = counting(2, parts, 70), np.full((2, 2, 70), np.nan, f32)
+            found.append(made.b.launches.first_step(few, targets, a, 0.5, 0.5, 10))
+    return found
 
 
 def step(made: Made) -> list[Launch]:
@@ -240,8 +277,16 @@ def power_sums(made: Made) -> list[Launch]:
 
 
 def normalized(made: Made) -> list[Launch]:
-    magnitude, sums = np.array([3, 1e-40, 0, 5e37, 3e-30], f32), counting(5, most=900)
-    return [made(of_all_magnitudes(), magnitude, sums, power) for power in (1, 2)]
+    """With as many chunks as a warp adds up at once, and more, or with their sums."""
+    magnitude = np.array([3, 1e-40, 0, 5e37, 3e-30], f32)
+    shapes = ((5, 3), (5, 40)) if made.b.name == "cupy" else ((5,),)
+    V = of_all_magnitudes()
+    return [
+        made(values, magnitude, counting(*shape, most=90), power)
+        for shape in shapes
+        for values in (V, np.tile(V, 4))
+        for power in (1, 2)
+    ]
 
 
 def normalized_at_once(made: Made) -> list[Launch]:
@@ -263,11 +308,17 @@ def count_sketch(made: Made) -> list[Launch]:
 
 
 def scatter(made: Made) -> list[Launch]:
-    sizes = ((2, 21, 50), (1, 270, 600))
+    """Bins of several values, of none, more of them than threads, and several blocks of rows."""
+    sizes = ((2, 21, 50), (1, 270, 600), (2, 40, 7))
     return [made(whole(i, d, d), made.b.prepared(dp.hashes(d, k)), k=k) for i, d, k in sizes]
 
 
 scatter_far = scatter
+
+
+def added(made: Made) -> list[Launch]:
+    """The compiler adds four at a time, and what is left."""
+    return [made(whole(*shape)) for shape in ((2, 4, 600), (2, 3, 300), (2, 9, 40), (3, 1, 5))]
 
 
 # --- roots ---

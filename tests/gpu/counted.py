@@ -16,6 +16,7 @@ import numpy as np
 
 import demopool as dp
 from demopool import ptx
+from demopool.implementations.shared import grids
 
 from .arrays import EVEN, Array, KernelSizes, lower, positive, random
 from .backends import BACKENDS, Backend, Launch
@@ -30,7 +31,7 @@ def file(backend: str) -> Path:
 
 def launch(b: Backend, name: str, z: KernelSizes = EVEN, dtype: Any = f32) -> Launch:
     chunks = 4 if name == "moments" else 2
-    return Made(b, _kernel(name))(*_GIVEN[name](_Inputs(b, z, dtype)), chunks=chunks, k=z.k)
+    return Made(b, _kernel(name))(*_GIVEN[name](_Inputs(b, z, dtype)), chunks=chunks, k=z.k, P=2)
 
 
 @cache
@@ -70,7 +71,7 @@ class _Inputs(NamedTuple):
         return positive(*self._shape(axes), dtype=self.dtype)
 
     def _shape(self, axes: str) -> list[int]:
-        sizes = {"i": self.z.images, "n": self.z.n, "d": self.z.d}
+        sizes = {"i": self.z.images, "n": self.z.n, "d": self.z.d, "k": self.z.k}
         return [sizes[axis] for axis in axes]
 
     def rows(self, numba: int) -> Array:
@@ -85,6 +86,9 @@ class _Inputs(NamedTuple):
         found = np.logspace(-42, 37, count).astype(self.dtype)
         found[count // 2] = 0
         return found
+
+    def chunk_sums(self) -> Array:
+        return self.positive("i" if self.b.name == "numba" else "id")
 
     def vectors(self) -> tuple[Array, Array]:
         """Targets, and weights of which some are zero."""
@@ -114,6 +118,14 @@ class _Inputs(NamedTuple):
         forms[0] = np.arange(forms[0].size).reshape(forms[0].shape) % 5 >= 3
         return forms.reshape(-1, self.z.n)
 
+    def parts(self) -> tuple[Array, Array, Array]:
+        """Two of every tile, and where K and its row sums go."""
+        images, n = self.z.images, self.z.n
+        tiles = images * grids.triangle(n)
+        shapes = ((images, n, n), (images, grids.tiles(n), n))
+        results = (np.full(shape, np.nan, self.dtype) for shape in shapes)
+        return random(tiles, 2, grids.TILE**2, dtype=self.dtype), *results
+
     def updated(self) -> tuple[Array, Array, Array]:
         a = positive(self.z.images * self.z.n, dtype=self.dtype)
         targets = a.copy()
@@ -134,6 +146,8 @@ _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
     "scaled": lambda x: (x.rows(10 * x.z.n), x.positive("i")),
     "restored": lambda x: (x.positive("in"), np.arange(x.z.images, dtype=i32), Fraction(0.9)),
     "gram": lambda x: (x.random("ind"),),
+    "gram_parts": lambda x: (x.random("ind"),),
+    "from_parts": lambda x: x.parts(),
     "from_triangle": lambda x: (lower(x.random("nn")),),
     "first_step": lambda x: (x.sums(),),
     "step": lambda x: (x.positive("inn"), *x.vectors()),
@@ -145,13 +159,15 @@ _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
     "exact_rows": lambda x: (x.random("ind"), x.positive("in"), x.forms(), 0.5),
     "update": _Inputs.updated,
     "outer": lambda x: (x.random("idn"), x.positive("id")),
+    "outer_parts": lambda x: (x.random("idn"), x.positive("id")),
     "weighted_sum": lambda x: (x.random("ind"), x.positive("in")),
     "power_sums": lambda x: (x.rows(5000), x.positive("i")),
-    "normalized": lambda x: (x.rows(10 * x.z.n), x.positive("i"), x.positive("i")),
+    "normalized": lambda x: (x.rows(10 * x.z.n), x.positive("i"), x.chunk_sums()),
     "normalized_at_once": lambda x: (x.rows(10 * x.z.n),),
     "count_sketch": lambda x: (x.random("ind"), x.positive("in"), x.hashes().first),
     "scatter": lambda x: (x.random("idd"), x.hashes()),
     "scatter_far": lambda x: (x.random("idd"), x.hashes()),
+    "added": lambda x: (x.random("ink"),),
     "product": lambda x: (P := x.random("inn"), x.random("inn"), P, (0.5, 0.25, 2.0)),
     "moments": lambda x: (x.random("inn"),),
 }

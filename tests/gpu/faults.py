@@ -27,38 +27,56 @@ def sides(change: str) -> tuple[str, str]:
     return old, new
 
 
-_MIRROR = "tile[tx + THREADS * j][ty + THREADS * i]"
+_MIRROR = "get(values, space + i % HALF * ROW<T> + c);"
 _ZEROED = "for (unsigned i = threadIdx.x; i < k; i += BLOCK) histogram[i] = T(0);"
-_TO_OUT = "\n  for (unsigned i = threadIdx.x; i < k; i += BLOCK)\n"
+_TO_OUT = "\n  T* own = out + static_cast<size_t>(blockIdx.x) * k;\n"
+_SORTED = "m[j] : -m[j];\n    "
 _PAIR = "{ const float2 two = *reinterpret_cast<const float2*>(v + j); found += two.x + two.y; }"
 
 CUPY: dict[str, Mistake] = {
-    "no barrier before a tile is read": (
-        "gram", "[-__syncthreads();-]\n    add_products", RACE, _UNORDERED),
-    "no barrier before a tile is overwritten": (
-        "gram", "columns);\n    [-__syncthreads();-]\n", RACE, _UNORDERED),
+    "no barrier before the first slab is read": (
+        "gram", "[-__syncthreads();-]\n  while (start < stop)", RACE, _UNORDERED),
+    "no barrier before a slab is overwritten": (
+        "outer", "      }\n    }\n    [-__syncthreads();-]\n  }\n}", RACE, _UNORDERED),
+    "one slab where there are two": (
+        "gram", "T* next = space + ([-slab + 1-]{+slab+}) % 2", RACE, _SHARED),
     "no barrier before the mirror image is read": (
-        "gram", "sums[2 * half + i][j];\n    [-__syncthreads();-]\n", RACE, _SHARED),
+        "gram", "put_half(space, sums, half);\n    [-__syncthreads();-]\n", RACE, _SHARED),
     "no barrier between the halves of the mirror image": (
-        "from_triangle", "      }\n    }\n    [-__syncthreads();-]\n", RACE, _SHARED),
+        "from_triangle", "half, n);\n    [-__syncthreads();-]\n", RACE, _SHARED),
     "no guard on the rows of a load": (
-        "gram", "[-p < n && -]k < d ? x[static_cast<size_t>(p) * d + k]", OUTSIDE, "argument 0"),
+        "gram", "row = values[static_cast<size_t>([-min(-]first + r[-, n - 1)-]) * d]", OUTSIDE,
+        "argument 0"),
     "no guard on the columns of a load": (
-        "gram", "p < n[- && k < d-] ? x[static_cast<size_t>(p) * d + k]", OUTSIDE, "argument 0"),
+        "gram", "const T* values = x + [-min(k, d - 1)-]{+k+};", OUTSIDE, "argument 0"),
+    "no guard on the features of a load": (
+        "outer_parts", "there = [-min(feature, n - 1)-]{+feature+};", OUTSIDE, "argument"),
     "a guard that lets one row too many through": (
         "gram", "if (row [-<-]{+<=+} n && column <= row)", OUTSIDE, "argument 1"),
     "a mirror image that is one column too wide": (
-        "from_triangle", "row < column && column [-<-]{+<=+} n", OUTSIDE, "argument 0"),
+        "from_triangle", "row < column && column [-<-]{+<=+} n) C[", RACE, "argument 0"),
     "a mirror image through the read-only cache": (
-        "from_triangle", f"const T value = [-{_MIRROR}-]"
-        "{+row < column && column < n ? __ldg(&C[column * n + row]) : T(0)+};",
+        "from_triangle", f"[-{_MIRROR}-]"
+        "{+for (unsigned j = 0; j < VECTOR<T>; ++j) values[j] = at.second + c + j < column && "
+        "column < n ? __ldg(&C[column * n + at.second + c + j]) : T(0);+}",
         READ_ONLY, "read-only"),
     "row and column swapped in the mirror image": (
-        "from_triangle", f"[-{_MIRROR}-]{{+tile[ty + THREADS * i][tx + THREADS * j]+}}",
-        OUTSIDE, _SHARED),
-    "row sums that are added without an atomic": (
-        "gram", "[-atomicAdd(&row_sums[row], total)-]{+row_sums[row] += total+}",
-        RACE, "argument 2"),
+        "from_triangle", f"[-{_MIRROR}-]{{+get(values, space + c * ROW<T> + i % HALF);+}}",
+        MISALIGNED, _SHARED),
+    "128 bits at an odd place": (
+        "gram", "get(row + VECTOR<T>, rows + k * ROW<T> + HALF{+ + 1+});", MISALIGNED, _SHARED),
+    "row sums of a mirror image in the column of its own tile": (
+        "gram", "sums[static_cast<size_t>(at.[-row-]{+column+}) * n + at.second", RACE,
+        "argument 2"),
+    "row sums beyond the matrix": (
+        "from_parts", "[-if (row < n) -]sums[static_cast<size_t>(at.column)", RACE,
+        "argument 2"),
+    "parts of tiles that land in each other": (
+        "gram_parts", "static_cast<size_t>(blockIdx.x) * TILE * [-TILE-]{+HALF+} + threadIdx.x",
+        RACE, "argument 1"),
+    "a part that is not there": (
+        "from_parts", "for (unsigned part = 0; part [-<-]{+<=+} count; ++part)", OUTSIDE,
+        "argument 0"),
     "a largest value without an atomic": (
         "largest", "[-atomic_largest(&out[image], found)-]"
         "{+out[image] = found > out[image] ? found : out[image]+}", RACE, "argument 1"),
@@ -87,7 +105,7 @@ CUPY: dict[str, Mistake] = {
     "iterations that never end": (
         "small_image", "iteration < iterations;[- ++iteration-]", RUNAWAY, "steps"),
     "a barrier in a branch": (
-        "scatter", f"{{+if (threadIdx.x < k) +}}__syncthreads();{_TO_OUT}",
+        "scatter", f"{_SORTED}{{+if (threadIdx.x < k) +}}__syncthreads();",
         DIVERGENT, "do not come"),
     "no barrier before the parts are added": (
         "normalized_at_once", "parts[threadIdx.x / WARP] = value;\n  [-__syncthreads();-]\n",
@@ -95,32 +113,36 @@ CUPY: dict[str, Mistake] = {
     "no barrier before the next parts are stored": (
         "normalized_at_once", "largest_of_block(scale, parts);\n  [-__syncthreads();-]\n",
         RACE, _SHARED),
-    "sums of an image without an atomic": (
-        "power_sums", "[-atomicAdd(&sums[image], total)-]{+sums[image] += total+}",
-        RACE, "argument 2"),
+    "one sum for all chunks of an image": (
+        "power_sums", "sums[[-blockIdx.x-]{+image+}] = total", RACE, "argument 2"),
     "the start of the bin after the last one's end": (
         "count_sketch", "stop = starts[bin + [-1-]{+2+}]", OUTSIDE, "argument 2"),
     "threads without a bin that leave before a barrier": (
         "scatter", f"{{+if (threadIdx.x >= k) return; +}}{_ZEROED}", DIVERGENT, "left the kernel"),
     "a histogram that is not set to zero": ("scatter", f"[-{_ZEROED}-]", UNWRITTEN, _SHARED),
-    "a histogram that is set to zero too late": (
-        "scatter", f"{_ZEROED}\n  [-__syncthreads();-]\n", RACE, _SHARED),
+    "no barrier between the rows": (
+        "scatter", f"{_SORTED}[-__syncthreads();-]", RACE, _SHARED),
+    "a row that is sorted into the one before": (
+        "scatter", "T* others = values[- + d-];", RACE, _SHARED),
     "a histogram that is read too early": (
         "scatter", f"[-__syncthreads();-]{_TO_OUT}", RACE, _SHARED),
     "a bin beyond the histogram": (
-        "scatter", "static_cast<unsigned>(h1[row] + h2[j])[- % k-]", OUTSIDE, _SHARED),
+        "scatter", "histogram[[-bin < k ? bin : bin - k-]{+bin + 9 * k+}]", OUTSIDE, _SHARED),
+    "a thread for each value, not for each bin": (
+        "scatter", "i < runs[u + 1]; ++i) total += value(i);\n    const unsigned bin = "
+        "static_cast<unsigned>(filled[[-u-]{+u / 2+}])", RACE, _SHARED),
     "a bin beyond the sketch": (
-        "scatter_far", "static_cast<unsigned>(h1[row][- + h2[j])-]{+) + h2[j]+} % k",
-        OUTSIDE, "argument 5"),
-    "no atomic in the histogram": (
-        "scatter", "[-atomicAdd(&histogram[bin], -]{+histogram[bin] += (+}s1[row] == s2[j] ?",
-        RACE, _SHARED),
-    "no atomic between the histograms of blocks": (
-        "scatter", "[-atomicAdd(&out[image * k + i], -]{+out[image * k + i] += (+}histogram[i])",
-        RACE, "argument 5"),
-    "no atomic in the sketch": (
-        "scatter_far", "[-atomicAdd(&out[image * k + bin], -]{+out[image * k + bin] += (+}s1",
-        RACE, "argument 5"),
+        "scatter_far", "histogram[[-bin < k ? bin : bin - k-]{+2 * bin+}]",
+        OUTSIDE, "argument 7"),
+    "bins that go round to the same one": (
+        "scatter_far", "bin < k ? bin : [-bin - k-]{+0+}", RACE, "argument 7"),
+    "no barrier between the rows of a sketch": (
+        "scatter_far", "* d;\n    [-__syncthreads();-]\n    add_runs(own", RACE, "argument 7"),
+    "one sketch for all blocks of an image": (
+        "scatter_far", "T* own = out + [-static_cast<size_t>(blockIdx.x)-]{+image+} * k;",
+        RACE, "argument 7"),
+    "a sum over too many sketches": (
+        "added", "i [-<-]{+<=+} count; ++i)", OUTSIDE, "argument 0"),
 }  # fmt: skip
 
 _PARTS = "    parts[ty, tx] = total\n"
@@ -188,8 +210,17 @@ FAULTS = {"cupy": CUPY, "numba": NUMBA}
 
 # Nothing is wrong with memory or threads here: only what comes out is.
 VALUES: dict[str, tuple[str, str]] = {
-    "a mirror image that is not in the row sums": ("gram", "[-total += value;-]"),
-    "a diagonal that is counted twice": ("gram", "row [-<-]{+<=+} column &&"),
+    "a mirror image that is not in the row sums": ("gram", "[-total += mirrored;-]{+;+}"),
+    "a diagonal that is counted twice": (
+        "gram", "there = at.second + threadIdx.x [-<-]{+<=+} column && column < n;"),
+    "half of a row that is not in its sum": (
+        "from_parts", "halves[0][threadIdx.x][- + halves[1][threadIdx.x]-];"),
+    "columns beyond the last one that are not zeros": (
+        "gram", "[-if (k >= d) row = column = T(0);-]"),
+    "features beyond the last one that are not zeros": (
+        "outer", "[-if (feature >= n) row = column = T(0);-]"),
+    "slabs that are not added up": ("outer", "if (slab % SLABS == 0[- || start >= stop-])"),
+    "parts that begin in the middle of others": ("gram_parts", "at.part * [-length-]{+STEP+};"),
     "a triangle that is read where it was not made": (
         "from_triangle", "? K[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),
     "a wrong stride in shared memory": ("small_image", "memory[row * [-n-]{+(n + 1)+} + j]"),

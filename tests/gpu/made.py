@@ -13,9 +13,10 @@ from demopool.implementations.shared import grids
 from .arrays import Array
 from .backends import Backend, Launch
 
-# The axes of the first array, and those of the results, as in an einsum: images, n, d, k, values.
-# With a plus the kernel adds to it: it starts at zero. What a kernel must write is NaN: nobody may
-# read it before.
+# The axes of the first array, and those of the results, as in an einsum: images, n, d, k, values,
+# parts, tiles along a side, and how many chunks or blocks share an image; N or D tiles in triangles
+# of n or d, P blocks that share one, and its T values. With a plus the kernel adds to it: it starts
+# at zero. What a kernel must write is NaN: nobody may read it before.
 _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "copied": ("ind", {"out": "ind"}),
     "largest": ("iv", {"out": "+i"}),
@@ -39,6 +40,14 @@ _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "bounds": ("i", {"out": "i"}),
     "start": ("idd", {"Y": "idd", "Z": "idd"}),
     "finish": ("idd", {"out": "idd"}),
+    # What a second kernel adds up, where no atomics do.
+    "cupy gram": ("ind", {"K": "inn", "sums": "itn"}),
+    "cupy from_triangle": ("nn", {"sums": "tn"}),
+    "gram_parts": ("ind", {"parts": "NPT"}),
+    "outer_parts": ("ind", {"parts": "DPT"}),
+    "cupy power_sums": ("iv", {"sums": "ic"}),
+    "cupy scatter": ("idd", {"out": "ibk"}),
+    "added": ("ipv", {"out": "iv"}),
 }
 _USUAL = {"kind": 0, "gamma": 0.5, "tau": 0.5, "iterations": 10, "share": 0.25, "power": 1}
 
@@ -54,8 +63,19 @@ class Made(NamedTuple):
         so many blocks share the values of an image, as if that were longer."""
         name = self.kernel.removesuffix("_far")
         function, first, rest = getattr(self.b.launches, name), given[0], list(given)
-        axes, results = _RESULTS.get(name, ("", {}))
+        axes, results = _RESULTS.get(f"{self.b.name} {name}") or _RESULTS.get(name, ("", {}))
         sizes |= dict(zip(axes, first.shape, strict=False))
+        args: dict[str, Any] = {}
+        if name != self.kernel:  # as of a sketch for which there is not enough shared memory
+            args["max_shared"] = 0
+        values = max(1, first.size // len(first) // chunks)
+        with mock.patch.object(grids, "_VALUES_PER_BLOCK", values):
+            sizes |= _shared_by(sizes, first) | _tiles(sizes)
+            return function(**args | self._given(function, results, rest, sizes, first))
+
+    def _given(
+        self, function: Any, results: dict[str, str], rest: list[Any], sizes: Any, first: Array
+    ) -> dict[str, Any]:
         args: dict[str, Any] = {}
         for parameter in inspect.signature(function).parameters:
             if parameter in results:
@@ -64,16 +84,28 @@ class Made(NamedTuple):
                 args[parameter] = self._or_absent(rest.pop(0), first)
             elif parameter in _USUAL:
                 args[parameter] = _USUAL[parameter]
-        if name != self.kernel:  # as of a sketch for which there is not enough shared memory
-            args["max_shared"] = 0
-        values = first.size // len(first) // chunks
-        with mock.patch.object(grids, "_VALUES_PER_BLOCK", values):
-            return function(**args)
+        return args
 
     def _or_absent(self, value: Any, first: Array) -> Any:
         """To Numba's kernels weights of 1 are an array without columns."""
         no_weights = value is None and self.b.name == "numba"
         return np.zeros((len(first), 0), first.dtype) if no_weights else value
+
+
+def _shared_by(sizes: dict[str, int], first: Array) -> dict[str, int]:
+    """Chunks of the values of an image, and blocks of its rows."""
+    chunks = grids.chunks(len(first), first.size // len(first))[0]
+    if "k" not in sizes:
+        return {"c": chunks}
+    blocks, _ = grids.sorted_scatters(len(first), first.shape[-1], sizes["k"], 4, 0)
+    return {"c": chunks, "b": blocks}
+
+
+def _tiles(sizes: dict[str, int]) -> dict[str, int]:
+    """Along a side, in the triangles of all images, and the values of one."""
+    images, n, d = (sizes.get(axis, 1) for axis in "ind")
+    both = {"N": images * grids.triangle(n), "D": images * grids.triangle(d)}
+    return {"t": grids.tiles(n), "T": grids.TILE**2, **both}
 
 
 def _result(name: str, axes: str, sizes: dict[str, int], dtype: Any) -> Array:

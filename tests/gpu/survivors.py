@@ -18,8 +18,6 @@ _NEGATIVE = "pow: whether the exponent is odd matters for negative bases only, s
 _LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have few"
 _LAST_BITS = "pow: the last bits of the logarithm, which the few results of these launches lack"
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
-_BEFORE = "a case that never comes here; it has been dealt with before"
-_SUBNORMAL = "a subnormal number, which is 0 with -ftz"
 _FAR = "pow: where its result is 0 or infinite anyway"
 _NAN = "pow: NaN either way"
 _LDEXP = "ldexp: where it changes its way to the same number, at exponents that no float has"
@@ -38,8 +36,8 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             ),
         },
         "first_step": {
-            "target = pow(total, gamma)": (_NEGATIVE,) * 3,
-            "pow(total / target, -tau)": (_SUBNORMAL, _FAR, _BEFORE, _NEGATIVE),
+            "target = pow(total, gamma)": ("pow: of an infinite number, infinite either way", _FAR),
+            "pow(total / target, -tau)": (_LAST_BITS, _NEGATIVE),
         },
         "free_step": {"pow(weight * total / target, -tau)": (_MINUS_ONE,)},
         "free_sums": {
@@ -48,37 +46,38 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "const T* other = x": (_TWICE,),
             "== 0) sums[first + row] = total": (_SAME_LANE,),
         },
+        "from_parts": {"kind == RECTIFY && product < T(0)": (_ZERO,)},
         "from_triangle": {
-            "sums[i][j] = p < n && q <= p": (_OFF_DIAGONAL,),
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
-            "value < T(0) ? T(0) : value": (_ZERO,),
+            "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
             "const float root = __fsqrt_rn": (_MENDED,),
         },
-        "gram": {
-            "if (row < n && column <= row)": (_OFF_DIAGONAL, _SAME_NUMBER),
-            "rows[r][tx] = p < n && k < d": (_PADDING,),
-            "const float root = __fsqrt_rn": (_MENDED,),
-        },
+        "gram": {"__syncthreads();": ("of features of no columns, which nobody has",)},
+        "gram_parts": {"if (k >= d) row = column = T(0)": (_PADDING,)},
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
         "normalized_at_once": {
             "== 0) parts[threadIdx.x / WARP] = value": (_SAME_LANE,),
             "const size_t first = static_cast<size_t>(blockIdx.x) * values": (_TWICE,),
         },
         "outer": {
-            "if (row < column && column < n)": (_OFF_DIAGONAL,),
-            "if (row < n && column <= row)": (_OFF_DIAGONAL,),
+            "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
-        "power_sums": {
-            "== 0) atomicAdd(&sums[image], total)": (_SAME_LANE,),
-            "const T scale = magnitude[image]": (_SAME_NUMBER,),
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+        "outer_parts": {
+            "if (feature >= n) row = column = T(0)": (_PADDING,) * 3,
+            "unsigned row = static_cast<unsigned>((root": (_MENDED,),
         },
+        "power_sums": {"__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,)},
         "restored": {
             "static_cast<int>(whole), -most": ("a power of two with which no result is in range",),
         },
+        "scatter": {
+            "i < runs[u + 1]; ++i) total += value(i)": (
+                "of a bin without values, of which there is none",
+                "zero taken away, not added",
+            ),
+        },
         "scatter_far": {
-            "for (unsigned row = blockIdx.x % blocks; row < d": (
-                "a block without a row: an image has no more blocks than rows",
+            "i < runs[u + 1]; ++i) total += value(i)": (
+                "of a bin without values, of which there is none",
             ),
         },
         "small_image": {

@@ -60,8 +60,12 @@ def test_parameters_read_from_the_source_are_those_of_the_ptx(
 
 def test_the_source_and_the_launches_agree_on_sizes() -> None:
     there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.SOURCE.read_text()))
-    for name in ("THREADS", "TILE", "BLOCK", "WARP", "FEATURES"):
+    for name in ("TILE", "BLOCK", "WARP", "FEATURES"):
         assert int(there[name]) == getattr(grids, name)
+    assert "PIECE = 8 * BLOCK;" in signatures.SOURCE.read_text()
+    assert grids.PIECE == 8 * grids.BLOCK
+    assert int(there["STEP"]) * int(there["SLABS"]) == grids._GROUP
+    assert int(there["HALF"]) == grids._HALF == grids.TILE // 2
     kinds = re.search(r"enum Kind \{ (.*) \}", signatures.SOURCE.read_text())
     assert kinds is not None
     assert kinds[1].split(", ") == ["SQUARE", "RECTIFY", "KEEP"]

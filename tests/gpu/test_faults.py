@@ -102,7 +102,7 @@ def _last_tiles(b: Backend) -> tuple[Launch, list[tuple[int]]]:
     """Two images of 17 GB of K each, and the last tile of both."""
     X, K = np.ones((2, _N, 3), np.float32), ptx.reserve((2, _N, _N))
     X[1] = 2
-    launch = b.launches.gram(X, K, np.zeros((2, _N), np.float32), b.launches.SQUARE)
+    launch = b.launches.gram(X, K, b.row_sums(2, _N), b.launches.SQUARE)
     count = grids.triangle(_N)
     return launch, [(count - 1,), (2 * count - 1,)]
 
@@ -116,8 +116,12 @@ def test_without_a_mistake_both_images_are_there(b: Backend) -> None:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ("K + [-static_cast<size_t>(image)-]{+image+} * n * n", RACE),
-        ("C[static_cast<[-size_t>(row)-]{+int>(row+} * n + column{+)+}] = sums", OUTSIDE),
+        (
+            "const [-size_t-]{+unsigned+} first = static_cast<size_t>(at.image) * n;\n"
+            "  T sums[SIDE<T>][SIDE<T>] = {};\n  multiply",
+            RACE,
+        ),
+        ("C[static_cast<[-size_t>(row)-]{+int>(row+} * n + column{+)+}] = space", OUTSIDE),
     ],
     ids=["images that land in each other", "a place in an image as a signed number"],
 )

@@ -60,11 +60,34 @@ def test_every_launch_is_within_the_limits_of_every_device(count: int, n: int, d
             grids.chunks(count, d * d)[1],
             grids.scatters(count, d, 8192, size, most)[1],
             grids.scatters(count, d, 65536, size, most)[1],
+            grids.sorted_scatters(count, d, 8192, size, most)[1],
+            grids.sorted_scatters(count, d, 65536, size, most)[1],
+            grids.pieces(count, d * d)[1],
+            grids.vector_products(count * grids.triangle(n), size),
         ]
         for shape in shapes:
             assert 1 <= shape.blocks <= grids.MAX_BLOCKS
             assert int(np.prod(shape.threads)) <= grids.MAX_THREADS
             assert shape.shared <= most
+
+
+@pytest.mark.parametrize("columns", [1, 127, 128, 255, 256, 300, 784, 12544])
+@pytest.mark.parametrize("tiles", [1, 8, 215, 216, 432, 433, 10_000])
+@pytest.mark.parametrize("size", [4, 8])
+def test_blocks_that_share_a_tile_run_at_once_and_have_all_columns(
+    columns: int, tiles: int, size: int
+) -> None:
+    """No more of them than a GPU runs at once, none with few columns or with none."""
+    at_once = {4: 4, 8: 2}[size] * 108
+    count = grids.parts(tiles, columns, 108, size)
+    length = grids.part_length(columns, count)
+    assert (count - 1) * length < columns <= count * length
+    if count > 1:
+        assert count * tiles <= at_once
+        assert length >= 128
+        assert length % 32 == 0
+    else:
+        assert 2 * tiles > at_once or columns < 2 * 128
 
 
 @pytest.mark.parametrize(

@@ -256,10 +256,34 @@ def test_spectra_are_made_in_parts_where_memory_is_short(
     _close(ops.sketch(X, h), reference.sketch(X, h))
 
 
+@pytest.mark.parametrize(("processors", "shared"), [(1, False), (108, True)])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_blocks_share_tiles_where_a_gpu_has_more_multiprocessors(
+    cupy: Backend, dtype: Any, processors: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tile for each of five images: one multiprocessor runs four blocks at once, or two. Of 300
+    columns each of two blocks has some whole slabs, and the last one a tail."""
+    emulator = cupy.emulated.CupyEmulator(processors=processors)
+    monkeypatch.setattr(cupy.emulated, "EMULATOR", emulator)
+    ops, X = dp.backend(cupy.ptx), _features(5, 300, 20, dtype=dtype)
+    a = np.abs(_features(5, 300, dtype=dtype))
+    features = np.ascontiguousarray(X.swapaxes(1, 2))
+    with ptx.recording() as launched:
+        _close(ops.pool(X, a), reference.pool(X, a))
+        _close(ops.pool(X), reference.pool(X))
+        for order in (1, 2):
+            assert _error(ops, features, route="dense", order=order, iterations=2) <= 1
+    kernels = [one.kernel.partition("<")[0] for one in launched]
+    for name in ("gram", "outer"):
+        assert kernels.count(f"{name}_parts" if shared else name) == 2
+        assert (name in kernels) != shared
+    assert kernels.count("from_parts") == (4 if shared else 0)
+
+
 def test_the_gram_matrix_at_65536_features(b: Backend) -> None:
     """17 GB of K, of which chosen tiles are computed: first and last ones, each written twice."""
     n, d = 65_536, 20
-    X, K, sums = _features(1, n, d), ptx.reserve((1, n, n)), np.zeros((1, n), np.float32)
+    X, K, sums = _features(1, n, d), ptx.reserve((1, n, n)), b.row_sums(1, n)
     count, side = grids.triangle(n), grids.tiles(n)
     picked = {0: (0, 0), 1: (1, 0), count - side: (side - 1, 0), count - 1: (side - 1, side - 1)}
     b.start(b.launches.gram(X, K, sums, b.launches.SQUARE), blocks=[(tile,) for tile in picked])
