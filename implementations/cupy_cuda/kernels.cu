@@ -126,6 +126,7 @@ __device__ __forceinline__ T next_weight(T weight, T total, T target, T tau) {
 
 // 128 bits from shared memory to registers, and back. The compiler would take some loads of a
 // float4 apart, other ones every time it is called.
+#ifdef __CUDACC__
 __device__ __forceinline__ void get(float* to, const float* from) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
@@ -139,6 +140,12 @@ __device__ __forceinline__ void get(double* to, const double* from) {
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from)))
                : "memory");
 }
+#else  // a compiler for the host, as a second opinion on the rest
+template <typename T>
+void get(T* to, const T* from) {
+  for (unsigned i = 0; i < 16 / sizeof(T); ++i) to[i] = from[i];
+}
+#endif
 
 __device__ __forceinline__ void put(float* to, const float* from) {
   *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);

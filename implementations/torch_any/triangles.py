@@ -124,8 +124,10 @@ def _lower(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> No
 
 
 def _mirror(matrices: Tensor, scratch: _Scratch) -> None:
-    """Copy the blocks below the diagonal to above it."""
+    """Copy what is below the diagonal to above it."""
     for block in _blocks(matrices.shape[-1]):
+        square = matrices[:, block, block]
+        square.copy_(symmetrized(square))
         if block.start:
             lower = matrices[:, block, : block.start]
             matrices[:, : block.start, block] = scratch.by_columns(lower)

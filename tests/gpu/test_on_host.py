@@ -70,8 +70,8 @@ def test_both_agree_on_every_kernel(cupy: Backend, tmp_path: Path) -> None:
 
 # Mistakes that need no access outside of an array: g++ would not notice that.
 SEEN = (
-    "no barrier before a tile is read",
-    "no barrier before a tile is overwritten",
+    "no barrier before the first slab is read",
+    "no barrier before a slab is overwritten",
     "no barrier before the mirror image is read",
 )
 
