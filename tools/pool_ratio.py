@@ -131,6 +131,8 @@ def main(images: int, turns: int, kills: int, jobs: bool, memory: str, budget: f
         pooled(folder, "killed.npy", memory, fresh=False)
         same = digest(folder / "killed.npy") == digest(folder / "out.npy")
         click.echo(f"after {kills} kills: {'the same file' if same else 'ANOTHER FILE'}")
+        if not same:
+            tell_difference(folder / "out.npy", folder / "killed.npy")
         sys.exit(0 if same and ratio <= BAR and peak <= limit else 1)
 
 
@@ -197,6 +199,17 @@ def killed(command: list[str], after: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def tell_difference(one: Path, other: Path) -> None:
+    """Which rows, by how much, and how both files were made."""
+    a, b = (np.load(path, mmap_mode="r") for path in (one, other))
+    rows = np.flatnonzero((a != b).any(axis=-1))
+    most = np.abs(a - b).max()
+    click.echo(f"{len(rows)} rows differ, by up to {most:.2g}; the first are {rows[:10].tolist()}")
+    for path in (one, other):
+        notes = json.loads(path.with_name(f"{path.name}.json").read_text())
+        click.echo(f"{path.name}: {notes['decisions']}, units of {notes['unit_images']} images")
 
 
 def digest(path: Path) -> str:
