@@ -14,6 +14,7 @@ from ..contract import capabilities, registry
 from ..machine import fingerprint
 from ..problem.candidates import Candidate
 from ..problem.cases import Case
+from ..problem.vocabulary import Backend
 from ..profiles.store import Decided, Profile
 from ..trials.measures import ONCE
 from .claims import Judged
@@ -286,6 +287,8 @@ def _support() -> Iterable[str]:
     states = [(name, registry.probe(name)) for name in names]
     rows = [(name, str(probe.state), probe.device or probe.reason) for name, probe in states]
     yield table(("backend", "here", "device, or why not"), rows, sortable=False)
+    # A backend that only verifies another has the routes of that.
+    names = tuple(name for name in names if not Backend(name).is_emulated)
     lines: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in capabilities.table(names):
         cell = " ".join(row.dtypes) if row.state == "ok" else row.reason
