@@ -89,6 +89,17 @@ def test_a_worker_killed_in_the_middle_is_made_up_for(source: Path) -> None:
     assert _same(source, "jobs.npy")
 
 
+def test_workers_leave_the_environment_as_it_was(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask sets the number of their threads in this process too."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    _pool(source, "jobs.npy", jobs=2)
+    assert dict(os.environ) == before
+
+
 def test_a_unit_whose_workers_die_is_named_and_the_rest_stays(source: Path, tmp_path: Path) -> None:
     preload = tmp_path / "deadly.py"
     preload.write_text(DEADLY)

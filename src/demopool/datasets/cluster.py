@@ -54,6 +54,7 @@ def client_of(jobs: int | None, scheduler: str | None) -> Iterator[Any]:
         "logging": {"distributed": "critical"},
     }
     with (
+        _environment_restored(),
         dask.config.set(settings),
         distributed.LocalCluster(
             n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=50
@@ -61,6 +62,21 @@ def client_of(jobs: int | None, scheduler: str | None) -> Iterator[Any]:
         distributed.Client(cluster) as client,
     ):
         yield client
+
+
+@contextmanager
+def _environment_restored() -> Iterator[None]:
+    """Dask sets the variables of its workers in this process, and leaves them there: libraries and
+    commands that are started later would have one thread, and other bits."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def run_units(
