@@ -20,9 +20,6 @@ from .tensors import HALF, in_place_on_cpu, working
 # Rows of a matrix computed at once. Matrices of no more rows are not worth the blocks.
 _ROWS = 128
 
-# Blocks of a symmetric matrix with no more rows are computed whole.
-_WHOLE = 192
-
 # Features multiplied at once, in the dtype of the work and weighted: only they are copied.
 _FEATURES = 1024
 
@@ -80,10 +77,16 @@ def symmetric_product(left: Tensor, right: Tensor) -> Tensor:
     if size <= _ROWS or not in_place_on_cpu(left):
         return left @ right
     result = _empty((len(left), size, size), left.dtype)
-    scratch = _Scratch(result[:1])
-    for rows, columns, found in zip(left, right, result, strict=True):
-        _lower(rows, columns, found)
-        _mirror(found[None], scratch)
+    scratch = _Scratch(result)
+    for group in _blocks(len(left), _images(size, _ROWS)):
+        for block in _blocks(size):
+            part = result[group, block, : block.stop]
+            # Into the result itself it would be slower: torch multiplies images with gaps between
+            # their rows one by one.
+            product = scratch.of(*part.shape)
+            rows, columns = left[group, block], right[group, :, : block.stop]
+            part.copy_(torch.bmm(rows, columns, out=product))
+        _mirror(result[group], scratch)
     return result
 
 
@@ -96,38 +99,27 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
         weighted = images if a is None else images * a.unsqueeze(-1)
         return weighted.mT @ images
     result = _empty((number, d, d), working(images[:0]).dtype)
-    scratch = _Scratch(result[:1])
-    for index, found in enumerate(result):
+    scratch = _Scratch(result)
+    for group in _blocks(number, _images(d, max(_ROWS, min(n, _FEATURES) // 2))):
         for rows in _blocks(n, _FEATURES):
-            X = working(images[index, rows])
-            weighted = X if a is None else X * a[index, rows].unsqueeze(-1)
-            _lower(weighted.mT, X, found, add=rows.start > 0)
+            X = working(images[group, rows])
+            weighted = X if a is None else X * a[group, rows].unsqueeze(-1)
+            for block in _blocks(d):
+                part = result[group, block, : block.stop]
+                product = scratch.of(*part.shape)
+                torch.bmm(weighted.mT[:, block], X[..., : block.stop], out=product)
+                if rows.start == 0:
+                    part.copy_(product)
+                else:
+                    part.add_(product)
         if not triangle:
-            _mirror(found[None], scratch)
+            _mirror(result[group], scratch)
     return result
 
 
-def _lower(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> None:
-    """``left @ right`` of one image, or its sum with ``out``, on the diagonal and below it.
-
-    By halves: few large products, which BLAS computes faster than rows of a triangle, and in fewer
-    steps, at each of which threads wait for each other.
-    """
-    size = len(out)
-    if size <= _WHOLE:
-        out.addmm_(left, right, beta=float(add))
-        return
-    half = size // 2
-    out[half:, :half].addmm_(left[half:], right[:, :half], beta=float(add))
-    _lower(left[:half], right[:, :half], out[:half, :half], add=add)
-    _lower(left[half:], right[:, half:], out[half:, half:], add=add)
-
-
 def _mirror(matrices: Tensor, scratch: _Scratch) -> None:
-    """Copy what is below the diagonal to above it."""
+    """Copy the blocks below the diagonal to above it."""
     for block in _blocks(matrices.shape[-1]):
-        square = matrices[:, block, block]
-        square.copy_(symmetrized(square))
         if block.start:
             lower = matrices[:, block, : block.start]
             matrices[:, : block.start, block] = scratch.by_columns(lower)
