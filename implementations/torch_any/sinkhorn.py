@@ -54,9 +54,9 @@ def dense_kernel(X: Tensor, order: int, differentiable: bool) -> Kernel:
     def pull_back(pairs: Iterator[Pair]) -> Tensor:
         vectors = zip(*((q, a) for q, a, _ in pairs), strict=True)
         q, a = (torch.stack(each, dim=-2) for each in vectors)
-        D = q.mT @ a
-        slope = 2 * G if order == 2 else (G > 0).to(G.dtype)
-        by_G = (D + D.mT) * slope  # symmetric
+        # sum_t q_t a_t^T + a_t q_t^T, as one product: no matrix is transposed.
+        by_K = torch.cat((q, a), dim=-2).mT @ torch.cat((a, q), dim=-2)
+        by_G = by_K.mul_(G).mul_(2) if order == 2 else by_K.masked_fill_(G <= 0, 0)
         # In the layout of X: conv maps are transposed, and so is their derivative.
         return (X.mT @ by_G).mT if X.mT.is_contiguous() else by_G @ X
 

@@ -226,8 +226,9 @@ def through_moment(
         if a is None:
             return XS, None
         return XS * a.unsqueeze(-1), (XS * X).sum(dim=-1) / 2
-    XS = torch.empty_like(X)  # in the layout of X, which may be that of conv maps
     transposed = X.mT.is_contiguous()
+    # In the layout of X, which may be that of conv maps.
+    XS = _empty(X.mT.shape, X.dtype).mT if transposed else _empty(X.shape, X.dtype)
     scratch, more = _Scratch(gradient), _Scratch(gradient)
     for group in _blocks(len(X), _images(X.shape[-1], _ROWS)):
         x, found = X[group], XS[group]
