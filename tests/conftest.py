@@ -20,7 +20,7 @@ from demopool.common import places
 from demopool.contract import registry
 from demopool.problem.candidates import Candidate
 from demopool.problem.vocabulary import BACKENDS
-from demopool.profiles import file_format
+from demopool.profiles import file_format, store
 
 # No time limits (machines are noisy), and the same examples on every run.
 hypothesis.settings.register_profile(
@@ -120,6 +120,12 @@ def _ours_conform() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Conformance, "refusal", refusal)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh_look() -> None:
+    """Tests have caches of their own, and do not wait until a process looks again where it is."""
+    store.forget()
 
 
 @pytest.fixture

@@ -95,7 +95,10 @@ def _normalize_rows(rows: Array, rooted: bool) -> None:
         memory = (np.abs if rooted else np.square)(rows)
         totals = np.add.reduce(memory, axis=-1, keepdims=True)
     least, most = _limits(rows.shape[1], rows.dtype, rooted)
-    low, high = np.minimum.reduce(totals, axis=None), np.maximum.reduce(totals, axis=None)
+    if len(rows) == 1:  # where two calls of NumPy are a tenth of the work
+        low = high = totals.item()
+    else:
+        low, high = np.minimum.reduce(totals, axis=None), np.maximum.reduce(totals, axis=None)
     if low > least and high < most:
         lengths = np.sqrt(totals)
         if rooted:

@@ -63,8 +63,10 @@ def weights(
         factors = scaling.weights_factors(
             kernel.c, a.dtype, gamma=gamma, tau=tau, iterations=iterations, order=order
         )
-        # Zero rows keep their weight of zero.
-        np.multiply(a, factors, out=found[index], where=kernel.present)
+        if kernel.present is True:
+            np.multiply(a, factors, out=found[index])
+        else:  # zero rows keep their weight of zero
+            np.multiply(a, factors, out=found[index], where=kernel.present)
     return found.reshape(X.shape[:-1])
 
 

@@ -182,17 +182,17 @@ def _descriptor(case: Case) -> Subject:
     return Subject("descriptor", case.descriptor)
 
 
-def _world() -> tuple[Any, ...]:
+def _world() -> tuple[store.Version, frozenset[str] | None]:
     """What the options depend on beside the question."""
-    return store.version_of_here(), usual_threads(), forks.loaded_before
+    return store.version_of_here(), forks.loaded_before
 
 
 @lru_cache(maxsize=1024)
 def _survey(
-    question: AutoQuestion, version: Any, threads: int, before_fork: frozenset[str] | None
+    question: AutoQuestion, version: store.Version, before_fork: frozenset[str] | None
 ) -> _Survey:
     case, profile = question.case, store.here()
-    known = profile.record(case, threads)
+    known = profile.record(case, version.threads)
     options = options_for(question, profile, known)
     possible = [option for option in options if option.state is not State.UNSUPPORTED]
     if not possible:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..common import places
 from ..common.files import locked, write_bytes
@@ -30,14 +30,24 @@ if TYPE_CHECKING:
     from ..choosing.answer_types import Choice
 
 LOOK_SECONDS = 1.0
-"""How soon a process sees what another has stored. Looking at the file takes two microseconds."""
+"""How soon a process sees that its profile or its surroundings have changed. A small image is
+described in little more time than it takes to look."""
+
+
+class Version(NamedTuple):
+    """What is known here depends on: the file of the profile, its state, and usual threads."""
+
+    path: Path
+    stamp: Any
+    threads: int
+
 
 _UNTIMED = (State.WRONG, State.ERROR, State.TIMEOUT, State.OUT_OF_MEMORY)
 
 
 def here() -> Profile:
     """The profile of this machine and software, without measurements of code that has changed."""
-    return _current(*version_of_here(), system.usual_threads())
+    return _current(*version_of_here())
 
 
 def path_here() -> Path:
@@ -45,15 +55,14 @@ def path_here() -> Path:
     return _path(_key())
 
 
-def version_of_here() -> tuple[Path, Any]:
+def version_of_here() -> Version:
     """A value that changes when this process or another changes the profile."""
-    path = path_here()
-    looked_at, stamp = _seen.get(path, (-LOOK_SECONDS, None))
+    global _seen
     now = time.monotonic()
-    if now - looked_at >= LOOK_SECONDS:
-        stamp = _stamp(path)
-        _seen[path] = now, stamp
-    return path, stamp
+    if _seen is None or now - _seen[0] >= LOOK_SECONDS:
+        path = path_here()
+        _seen = now, Version(path, _stamp(path), system.usual_threads())
+    return _seen[1]
 
 
 def remember(choice: Choice) -> str:
@@ -102,8 +111,9 @@ def reset() -> int:
 
 
 def forget() -> None:
-    """Read the profile again when it is next asked for."""
-    _seen.clear()
+    """Look again when the profile is next asked for."""
+    global _seen
+    _seen = None
 
 
 # --- what a race has shown ---
@@ -246,7 +256,7 @@ def _is_current(of: Measured | Untimed) -> bool:
 
 # --- the file ---
 
-_seen: dict[Path, tuple[float, Any]] = {}
+_seen: tuple[float, Version] | None = None
 
 
 def _stamp(path: Path) -> Any:
