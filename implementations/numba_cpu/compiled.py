@@ -71,13 +71,19 @@ def _usual_threads() -> int:
     return usable_cores()
 
 
+def grain_of(operations: int) -> int:
+    """How many elements with so many operations each are worth a thread: waking one takes about as
+    long as 50,000 of them."""
+    return 1 + 50_000 // max(1, operations)
+
+
 def spread(
     part: Callable[..., Any], size: int, *arguments: Any, grain: int = 1, triangle: bool = False
 ) -> None:
     """Run ``part(start, stop, *arguments)`` for disjoint parts of ``range(size)``, in threads.
 
-    Parts have at least ``grain`` elements: waking a thread takes about as long as 50,000 floating-
-    point operations. With ``triangle``, the work of element i is proportional to i.
+    Parts have at least ``grain`` elements. With ``triangle``, the work of element i is proportional
+    to i.
     """
     count = max(1, min(threads(), size // max(1, grain)))
     if count == 1:

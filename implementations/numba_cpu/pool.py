@@ -10,10 +10,7 @@ from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
 from . import products
-from .compiled import kernel, spread, threads
-
-# Minimum number of elements per thread.
-_GRAIN = 50_000
+from .compiled import grain_of, kernel, spread, threads
 
 
 def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
@@ -27,8 +24,7 @@ def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> 
         products.moments(images, weights, pooled, triangle=triangle)
     elif images.flags.c_contiguous and images.dtype == dtype:
         given = np.ones(images.shape[:2], dtype) if weights is None else weights
-        grain = 1 + _GRAIN // (n * d)
-        spread(_weighted_sums, len(images), images, given, pooled, grain=grain)
+        spread(_weighted_sums, len(images), images, given, pooled, grain=grain_of(n * d))
     else:
         for b, (_, image) in enumerate(blas.images(images)):
             pooled[b] = blas.weighted_sum(image, None if weights is None else weights[b])
@@ -60,7 +56,7 @@ def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: boo
 def _normalize_rows(rows: Array, kind: str) -> None:
     rooted, size = kind == "signed-sqrt-l2", rows.shape[1]
     if len(rows) >= threads():
-        spread(_normalize_some, len(rows), rows, rooted, grain=1 + _GRAIN // size)
+        spread(_normalize_some, len(rows), rows, rooted, grain=grain_of(size))
     else:
         for row in rows:
             _normalize_by_parts(row, rooted)
@@ -73,7 +69,7 @@ def _normalize_symmetric(matrices: Array, kind: str) -> None:
     if kind == "none":
         pass
     elif len(matrices) >= threads():
-        spread(_normalize_matrices, len(matrices), matrices, rooted, sums, grain=1 + _GRAIN // d**2)
+        spread(_normalize_matrices, len(matrices), matrices, rooted, sums, grain=grain_of(d**2))
     else:
         for S, found in zip(matrices, sums, strict=True):
             spread(_sum_rows, d, S, rooted, found, grain=256, triangle=True)
@@ -131,9 +127,9 @@ def _normalize_by_parts(row: Array, rooted: bool) -> None:
     def part(start: int, stop: int) -> None:
         sums[start] = _sum_of_squares(start, stop, row, rooted)
 
-    spread(part, len(row), grain=_GRAIN)
+    spread(part, len(row), grain=grain_of(1))
     length = _length(sum(sums[start] for start in sorted(sums)), row, rooted)
-    spread(_scale, len(row), row, rooted, length, grain=_GRAIN)
+    spread(_scale, len(row), row, rooted, length, grain=grain_of(1))
 
 
 @kernel

@@ -16,15 +16,15 @@ import numpy as np
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
 
-from .compiled import kernel, spread, threads
+from .compiled import grain_of, kernel, spread, threads
 
 # Rows of X per band of the triangle: they stay in the second-level cache.
 BAND = 48
 
 # BLAS is faster for large results, which its threads share well, and for short sums, where the
-# kernel's overhead per result is too large. For small results its threads wait too long.
+# kernel's overhead per result is too large. To call it takes longer than a small result.
 _LARGE, _SMALL = 1024, 256
-_SHORT_SUM, _SHORTEST_SUM = 128, 16
+_SHORT_SUM = 128
 
 TILE = 64
 """Tile size when a matrix is transposed or mirrored."""
@@ -32,8 +32,8 @@ TILE = 64
 
 def image_by_image(images: int, size: int, length: int) -> bool:
     """Whether each thread should compute whole products; ``length`` is that of the sums."""
-    shortest = _SHORTEST_SUM if size <= _SMALL else _SHORT_SUM
-    return images >= threads() and size <= _LARGE and length >= shortest
+    is_worth_it = size <= _SMALL or (size <= _LARGE and length >= _SHORT_SUM)
+    return images >= threads() and is_worth_it
 
 
 @kernel
@@ -192,7 +192,8 @@ def moments(X: Array, a: Array | None, out: Array, *, triangle: bool) -> Array:
     if image_by_image(images, d, n) and is_small:
         weights = np.ones((images, n), out.dtype) if a is None else a
         for group, some, by_channel in in_groups(X):
-            spread(_moments, len(some), some, weights[group], by_channel, triangle, out[group])
+            arguments = (some, weights[group], by_channel, triangle, out[group])
+            spread(_moments, len(some), *arguments, grain=grain_of(n * d * d))
         return out
     for b, (_, image) in enumerate(blas.images(X)):
         blas.weighted_outer(image, None if a is None else a[b], out[b])

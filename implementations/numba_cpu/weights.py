@@ -15,7 +15,7 @@ from demopool.implementations.shared import blas, democratic, scaling
 from demopool.implementations.shared.blas import Array
 
 from . import products
-from .compiled import kernel, spread, threads
+from .compiled import grain_of, kernel, spread, threads
 
 # Maximum memory for the kernels of a group of images (but at least one image per thread): they are
 # still in the last-level cache when the next pass reads them.
@@ -207,8 +207,9 @@ def _weights_of_group(given: Array, by_channel: bool, order: int, **settings: An
     K = np.empty((images, n, n), X.dtype)
     row_sums, norms, weights = (np.empty((images, n), X.dtype) for _ in range(3))
     c = np.empty(images)
+    grain = grain_of(n * n * d)
     if products.image_by_image(images, n, d):
-        spread(_gram_images, images, given, by_channel, order, K, row_sums, norms, c)
+        spread(_gram_images, images, given, by_channel, order, K, row_sums, norms, c, grain=grain)
         if not scaling.are_ordinary(norms):
             for unsafe in np.flatnonzero(~scaling.is_safe(norms)).tolist():
                 c[unsafe] = scaling.gram_in_range(X[unsafe], K[unsafe])
@@ -217,7 +218,8 @@ def _weights_of_group(given: Array, by_channel: bool, order: int, **settings: An
         for b in range(images):
             c[b] = scaling.gram_in_range(X[b], K[b])
         spread(_kernel_images, images, order, K, row_sums, norms)
-    spread(_sinkhorn_images, images, K, row_sums, *_numbers(**settings), weights)
+    grain = grain_of(n * n * settings["iterations"])
+    spread(_sinkhorn_images, images, K, row_sums, *_numbers(**settings), weights, grain=grain)
     weights *= scaling.weights_factors(c, X.dtype, order=order, **settings)
     present = democratic.present(X, norms)
     if present is not True:
