@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from races import choice
 
 import demopool as dp
+from demopool.common import places
 from demopool.contract import registry
 from demopool.problem.candidates import Candidate
 from demopool.problem.cases import Case
@@ -134,6 +136,20 @@ def test_a_library_loaded_after_the_fork_and_one_named_are_used(
     assert found.backend == "numpy:cpu"
     assert any("forked" in option.reason for option in found.options)
     assert dp.explain(SHAPE, k=64, backend="torch:cpu").backend == "torch:cpu"
+
+
+def test_other_surroundings_are_seen_within_a_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    _recommend("numba:cpu", "democratic")
+    assert dp.explain(SHAPE, k=64).because == "measured"
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path / "elsewhere"))
+    now[0] += 0.9 * store.LOOK_SECONDS
+    assert dp.explain(SHAPE, k=64).because == "measured"
+    now[0] += 0.2 * store.LOOK_SECONDS
+    assert dp.explain(SHAPE, k=64).because == "default"
 
 
 # --- kinds of arrays ---
