@@ -105,7 +105,8 @@ def outer(made: Made) -> list[Launch]:
 
 def gram_parts(made: Made) -> list[Launch]:
     """Parts of which the last is shorter, and ends within a slab."""
-    return [made(whole(2, 109, 45), P=2), made(whole(1, 70, 131), P=3), made(whole(1, 87, 5), P=1)]
+    sizes = [(2, 109, 45, 2), (1, 70, 131, 3), (1, 87, 5, 1), (1, 120, 8, 1)]
+    return [made(whole(images, n, d), P=parts) for images, n, d, parts in sizes]
 
 
 def outer_parts(made: Made) -> list[Launch]:
@@ -242,11 +243,11 @@ def exact_rows(made: Made) -> list[Launch]:
     forms = np.stack([f32(0.5) * bounds + whole(2, 21, most=1), bounds])
     forms[[0, 0, 1], [0, 1, 0], 4], forms[:, 0, 5] = np.nan, 0
     short, many = forms[:, :, :8], np.array([[-1.0] * 5 + [1.0] * 295, [1.0] * 300], f32)
-    none = np.array([[0, 0], [1, 1]], f32)
+    none, a = np.array([[0, 0], [1, 1]], f32), counting(1, 300)
     return [
         made(whole(2, 21, 200, most=2), counting(2, 21), _in_parts(forms, 4), 0.5),
         made(whole(2, 8, 5), None, _in_parts(short, 1), 0.5),
-        made(whole(1, 300, 3), counting(1, 300), _in_parts(many[:, None], 40), 0.25),
+        *(made(whole(1, 300, 3), v, _in_parts(many[:, None], 40), 0.25) for v in (a, None)),
         made(_SMALL, _LARGE, _in_parts(none[:, None], 1), 0.5),
     ]
 
@@ -345,12 +346,13 @@ def moments(made: Made) -> list[Launch]:
 
 
 def bounds(made: Made) -> list[Launch]:
-    """Of the moments of matrices: of zeros, of large and of equal eigenvalues."""
-    spectra = random(600, 5) ** 2
+    """Of the moments of matrices: of zeros, of large and of equal eigenvalues. The compiler adds four
+    parts at a time, and what is left."""
+    spectra = random(600, 11) ** 2
     spectra[[0, 300]] = 0
     spectra[::7] = 3
     spectra[::5] *= f32(1e15)
-    return [made(part, part * part, 5) for part in (spectra, spectra.sum(1, keepdims=True))]
+    return [made(part, part * part, 11) for part in (spectra, spectra[:, :1])]
 
 
 def start(made: Made) -> list[Launch]:

@@ -171,7 +171,7 @@ NUMBA: dict[str, Mistake] = {
         "gram_parts", "own = parts[quotient(cuda.blockIdx.x, parts.shape[1]), [-part-]{+0+}]",
         RACE, "argument 1"),
     "a part that is not there": (
-        "from_parts", "for part in range(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
+        "from_parts", "while part < uint32(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
     "features of the next part": (
         "outer_parts", "stop = [-min(-]uint32(start + length)[-, uint32(X.shape[1]))-]",
         OUTSIDE, "argument"),
@@ -228,7 +228,7 @@ NUMBA: dict[str, Mistake] = {
     "one sketch for all blocks of an image": (
         "scatter_far", "out[image, [-part-]{+0+}, shifted(", RACE, "argument 7"),
     "a sum over too many sketches": (
-        "added", "for part in range(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
+        "added", "while part < uint32(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
     "columns beyond the matrix": (
         "product", "columns[c, ty] = Q[image, row, q] if [-row < d and -]q < d else zero",
         OUTSIDE, "argument"),

@@ -188,10 +188,12 @@ def from_parts(parts: Any, C: Any, row_sums: Any, tiles: Any, kind: Any) -> None
     at, _ = tile_of_block(tiles, 1)
     set_to_zero(sums)
     t = uint32(cuda.threadIdx.y * THREADS + cuda.threadIdx.x)
-    for part in range(parts.shape[1]):
-        own = parts[uint32(cuda.blockIdx.x), uint32(part)]
+    part = uint32(0)
+    while part < uint32(parts.shape[1]):
+        own = parts[uint32(cuda.blockIdx.x), part]
         for i in range(4):
             for j in range(4):
                 sums[i, j] += own[uint32((4 * i + j) * THREADS * THREADS + t)]
+        part = uint32(part + 1)
     make_kernel(sums, kind)
     store_twice(C, at, sums, tile, row_sums, kind != KEEP)

@@ -92,10 +92,11 @@ def bounds(traces: Any, squares: Any, d: Any, eps: Any, out: Any) -> None:
     image = uint32(cuda.blockIdx.x * BLOCK + cuda.threadIdx.x)
     if image < out.shape[0]:
         one = out.dtype.type(1)
-        trace, square = out.dtype.type(0), out.dtype.type(0)
-        for part in range(traces.shape[1]):
-            trace += traces[image, uint32(part)]
-            square += squares[image, uint32(part)]
+        trace, square, part = out.dtype.type(0), out.dtype.type(0), uint32(0)
+        while part < uint32(traces.shape[1]):
+            trace += traces[image, part]
+            square += squares[image, part]
+            part = uint32(part + 1)
         mean, mean_square = trace / d, square / d
         variance = abs(mean_square - mean * mean) + out.dtype.type(32) * eps * mean_square
         bound = mean + math.sqrt((d - one) * variance)

@@ -52,8 +52,10 @@ def scatter(
         u = t
         while u < filled.shape[0]:
             total = M.dtype.type(0)
-            for i in range(runs[u], runs[uint32(u + 1)]):
-                total += memory[uint32(values + uint32(i))]
+            i, stop = uint32(runs[u]), uint32(runs[uint32(u + 1)])
+            while i < stop:
+                total += memory[uint32(values + i)]
+                i = uint32(i + 1)
             memory[shifted(filled[u], h1[row], k)] += total
             u = uint32(u + BLOCK)
         values, others = others, values
@@ -83,10 +85,12 @@ def scatter_far(
         u = t
         while u < filled.shape[0]:
             total = M.dtype.type(0)
-            for i in range(runs[u], runs[uint32(u + 1)]):
-                j = uint32(order[uint32(i)])
+            i, stop = uint32(runs[u]), uint32(runs[uint32(u + 1)])
+            while i < stop:
+                j = uint32(order[i])
                 value = M[image, row, j]
                 total += value if s1[row] == s2[j] else -value
+                i = uint32(i + 1)
             out[image, part, shifted(filled[u], h1[row], k)] += total
             u = uint32(u + BLOCK)
         row = uint32(row + blocks)
@@ -96,7 +100,8 @@ def added(parts: Any, out: Any, blocks: Any) -> None:
     """The sum of the sketches of every image, in order; ``blocks`` share an image."""
     image, j = place(blocks)
     if j < uint32(out.shape[1]):
-        total = out.dtype.type(0)
-        for part in range(parts.shape[1]):
-            total += parts[image, uint32(part), j]
+        total, part = out.dtype.type(0), uint32(0)
+        while part < uint32(parts.shape[1]):
+            total += parts[image, part, j]
+            part = uint32(part + 1)
         out[image, j] = total

@@ -32,9 +32,10 @@ def first_step(
     """
     image, i = place(blocks)
     if i < uint32(a.shape[1]):
-        total = a.dtype.type(0)
-        for part in range(row_sums.shape[1]):
-            total += row_sums[image, uint32(part), i]
+        total, part = a.dtype.type(0), uint32(0)
+        while part < uint32(row_sums.shape[1]):
+            total += row_sums[image, part, i]
+            part = uint32(part + 1)
         target, weight = a.dtype.type(0), a.dtype.type(0)
         if not total <= 0:  # NaN too, which makes the weight NaN
             target = math.pow(total, gamma)
