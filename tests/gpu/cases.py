@@ -346,8 +346,8 @@ def moments(made: Made) -> list[Launch]:
 
 
 def bounds(made: Made) -> list[Launch]:
-    """Of the moments of matrices: of zeros, of large and of equal eigenvalues. The compiler adds four
-    parts at a time, and what is left."""
+    """Of the moments of matrices: of zeros, of large and of equal eigenvalues. The compiler adds
+    four parts at a time, and what is left."""
     spectra = random(600, 11) ** 2
     spectra[[0, 300]] = 0
     spectra[::7] = 3
