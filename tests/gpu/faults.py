@@ -155,8 +155,9 @@ NUMBA: dict[str, Mistake] = {
     "no barrier before the mirror image is read": (
         "gram", "sums[2 * half + i, j]\n        [-cuda.syncthreads()-]\n", RACE, _SHARED),
     "no guard on the rows of a load": (
-        "gram", "rows[r, tx] = P[image, row, k] if [-row < n and -]k < stop else zero",
-        OUTSIDE, "argument 0"),
+        "gram", "x = P[image, [-min(-]uint32(first + r)[-, last)-], there]", OUTSIDE, "argument 0"),
+    "no guard on the columns of a load": (
+        "gram_parts", "there = [-min(k, uint32(stop - 1))-]{+k+}", OUTSIDE, "argument 0"),
     "a guard that lets one row too many through": (
         "gram", "if row [-<-]{+<=+} n and column <= row:", OUTSIDE, "argument 1"),
     "row and column swapped in the mirror image": (
@@ -172,7 +173,7 @@ NUMBA: dict[str, Mistake] = {
         RACE, "argument 1"),
     "a part that is not there": (
         "from_parts", "while part < uint32(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
-    "features of the next part": (
+    "features beyond the last part": (
         "outer_parts", "stop = [-min(-]uint32(start + length)[-, uint32(X.shape[1]))-]",
         OUTSIDE, "argument"),
     "no barrier before the diagonal is read": (
@@ -230,8 +231,7 @@ NUMBA: dict[str, Mistake] = {
     "a sum over too many sketches": (
         "added", "while part < uint32(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
     "columns beyond the matrix": (
-        "product", "columns[c, ty] = Q[image, row, q] if [-row < d and -]q < d else zero",
-        OUTSIDE, "argument"),
+        "product", "y = Q[image, [-min(-]row[-, last)-], min(", OUTSIDE, "argument"),
 }  # fmt: skip
 
 FAULTS = {"cupy": CUPY, "numba": NUMBA}

@@ -33,23 +33,24 @@ SQUARE, RECTIFY, KEEP = 0, 1, 2
 def product_of_columns(
     X: Any, a: Any, at: Any, start: Any, stop: Any, rows: Any, columns: Any, sums: Any
 ) -> None:
-    """A tile of X^T diag(a) X, of the features from ``start`` to ``stop``."""
+    """A tile of X^T diag(a) X, of the features from ``start`` to ``stop``; beyond them it is as in
+    ``product_of_rows``."""
     image, first, second = at
     tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    d = uint32(X.shape[2])
+    last = uint32(X.shape[2] - 1)
     weighted = a.shape[1] > 0
     zero = X.dtype.type(0)
     while start < stop:
         # Neighbouring threads read neighbouring columns of one feature.
         feature = uint32(start + ty)
-        weight = zero
-        if feature < stop:
-            weight = a[image, feature] if weighted else X.dtype.type(1)
+        there = min(feature, uint32(stop - 1))
+        weight = a[image, there] if weighted else X.dtype.type(1)
         for i in range(4):
             r = uint32(tx + 16 * i)
-            p, q = uint32(first + r), uint32(second + r)
-            rows[r, ty] = weight * X[image, feature, p] if feature < stop and p < d else zero
-            columns[r, ty] = X[image, feature, q] if feature < stop and q < d else zero
+            x = X[image, there, min(uint32(first + r), last)]
+            y = X[image, there, min(uint32(second + r), last)]
+            rows[r, ty] = weight * x if feature < stop else zero
+            columns[r, ty] = y if feature < stop else zero
         cuda.syncthreads()
         multiply_tiles(rows, columns, sums, tx, ty)
         cuda.syncthreads()

@@ -35,17 +35,19 @@ def product(P: Any, Q: Any, D: Any, C: Any, tiles: Any, of: tuple[Any, Any, Any]
     image = quotient(cuda.blockIdx.x, side * side)
     number = remainder(cuda.blockIdx.x, side * side)
     first, second = uint32(quotient(number, side) * TILE), uint32(remainder(number, side) * TILE)
-    d = uint32(P.shape[1])
+    d, last = uint32(P.shape[1]), uint32(P.shape[1] - 1)
     zero = P.dtype.type(0)
     set_to_zero(sums)
     start = uint32(0)
     while start < d:
+        # Beyond the last row or column the last one is read again, as in ``product_of_rows``.
         k, row = uint32(start + tx), uint32(start + ty)
         for i in range(4):
             r, c = uint32(ty + 16 * i), uint32(tx + 16 * i)
-            p, q = uint32(first + r), uint32(second + c)
-            rows[r, tx] = P[image, p, k] if p < d and k < d else zero
-            columns[c, ty] = Q[image, row, q] if row < d and q < d else zero
+            x = P[image, min(uint32(first + r), last), min(k, last)]
+            y = Q[image, min(row, last), min(uint32(second + c), last)]
+            rows[r, tx] = x if k < d else zero
+            columns[c, ty] = y if row < d else zero
         cuda.syncthreads()
         multiply_tiles(rows, columns, sums, tx, ty)
         cuda.syncthreads()

@@ -176,18 +176,24 @@ def product_of_rows(
     P: Any, Q: Any, at: Any, start: Any, stop: Any, rows: Any, columns: Any, sums: Any
 ) -> None:
     """A tile of P Q^T, of the columns from ``start`` to ``stop``: rows of P and of Q from where the
-    tile begins."""
+    tile begins.
+
+    Beyond the last row the last one is read again, without a branch: its products are not kept.
+    Beyond the last column are zeros.
+    """
     image, first, second = at
     tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    n, m = uint32(P.shape[1]), uint32(Q.shape[1])
+    last, final = uint32(P.shape[1] - 1), uint32(Q.shape[1] - 1)
     zero = P.dtype.type(0)
     while start < stop:
         k = uint32(start + tx)
+        there = min(k, uint32(stop - 1))
         for i in range(4):
             r = uint32(ty + 16 * i)
-            row, column = uint32(first + r), uint32(second + r)
-            rows[r, tx] = P[image, row, k] if row < n and k < stop else zero
-            columns[r, tx] = Q[image, column, k] if column < m and k < stop else zero
+            x = P[image, min(uint32(first + r), last), there]
+            y = Q[image, min(uint32(second + r), final), there]
+            rows[r, tx] = x if k < stop else zero
+            columns[r, tx] = y if k < stop else zero
         cuda.syncthreads()
         multiply_tiles(rows, columns, sums, tx, ty)
         cuda.syncthreads()
