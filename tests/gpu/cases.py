@@ -104,8 +104,8 @@ def outer(made: Made) -> list[Launch]:
 
 
 def gram_parts(made: Made) -> list[Launch]:
-    """Parts of which the last is shorter, and ends within a slab."""
-    sizes = [(2, 109, 45, 2), (1, 70, 131, 3), (1, 87, 5, 1), (1, 120, 8, 1)]
+    """Parts of which the last is shorter, and ends within a slab, or is empty."""
+    sizes = [(2, 109, 45, 2), (1, 70, 131, 3), (1, 87, 5, 2), (1, 180, 8, 1)]
     return [made(whole(images, n, d), P=parts) for images, n, d, parts in sizes]
 
 
@@ -113,7 +113,8 @@ def outer_parts(made: Made) -> list[Launch]:
     return [
         made(whole(2, 45, 109), counting(2, 45), P=2),
         made(whole(1, 131, 70), None, P=3),
-        made(whole(1, 5, 87), counting(1, 5), P=1),
+        made(whole(1, 5, 87), counting(1, 5), P=2),
+        made(whole(1, 8, 180), None, P=1),
     ]
 
 

@@ -23,6 +23,9 @@ _NAN = "pow: NaN either way"
 _SCALED = "pow: the smallest ordinary numbers are scaled as subnormal ones are, which is exact"
 _LDEXP = "ldexp: where it changes its way to the same number, at exponents that no float has"
 _OFF_DIAGONAL = "a part of a tile beside the diagonal: a row of it is never a column of it"
+_SAME_SIDE = (
+    "a part of a tile that is all on one side of the diagonal, by another row or column too"
+)
 _PADDING = "beyond the features or their ends: not kept, or times the zero of the other factor"
 _ZERO = "zero is zero either way"
 _NO_VALUES = "of a bin without values, of which there is none"
@@ -62,10 +65,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "outer": {
             "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
-        "outer_parts": {
-            "if (feature >= n) row = column = T(0)": (_PADDING,) * 3,
-            "unsigned row = static_cast<unsigned>((root": (_MENDED,),
-        },
+        "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {"__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,)},
         "restored": {
             "static_cast<int>(whole), -most": ("a power of two with which no result is in range",),
@@ -101,17 +101,14 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "def from_parts(": ("the last barrier, after which nobody uses what it guards", _ZERO),
         },
         "gram": {
-            "at, _ = tile_of_block(tiles, 1)": (_MENDED,),
             "sums = cuda.local.array((4, 4), X.dtype)": (_MENDED,),
-            "def gram(": (
-                _ZERO,
-                _OFF_DIAGONAL,
-                "a column 16 before, in a part of a tile on the same side of the diagonal",
-            ),
+            "tile = cuda.shared.array((HALF, WIDE), X.dtype)": (_MENDED,) * 2,
+            "def gram(": (_SAME_SIDE,) * 2,
         },
         "gram_parts": {
-            "def gram_parts(": (_MENDED,),
-            "while start < stop": ("a step more, of zeros",),
+            "def gram_parts(": (_MENDED,) * 3,
+            "for i in range(4)": (_TWICE,) * 2,
+            "rows[r, tx] = x if k < stop": (_PADDING,),
         },
         "largest": {
             "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
@@ -119,7 +116,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         },
         "moments": {
             "if cuda.threadIdx.x == 0": (_SAME_LANE,),
-            "traces[image, part] = trace": (_ALL_LANES,),
+            "trace, square = sum_of_block(": (_ALL_LANES,),
         },
         "normalized": {
             "def normalized(": ("without |.|, of what gets its sign then", _TWICE),
@@ -132,15 +129,19 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             ),
             "values = cuda.shared.array(0, V.dtype)": (_ALL_LANES,) * 2,
         },
-        "outer": {"def outer(": (_OFF_DIAGONAL,)},
-        "outer_parts": {"def outer_parts(": (_MENDED,)},
+        "outer": {"def outer(": (*(_OFF_DIAGONAL,) * 5, _SAME_SIDE, _MENDED)},
+        "outer_parts": {"def outer_parts(": (*(_MENDED,) * 3, *(_PADDING,) * 2)},
         "power_sums": {
             "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
             "if uint32(cuda.threadIdx.x) & 31 == 0": (_SAME_LANE,),
         },
-        "product": {"C[image, p, q] = value + delta": (_SQUARE,)},
+        "product": {"columns[c, ty] = y if row < d": (_PADDING,)},
         "restored": {"math.ldexp(weight * factor, int32(whole))": (_LDEXP,)},
-        "row_forms": {"rows[r, tx] = P[image, row, k]": (_SQUARE,)},
+        "row_forms": {
+            "rows[r, tx] = x if k < stop": (_PADDING,),
+            "last, final = uint32(P.shape[1] - 1)": (_SQUARE,),
+            "def row_forms(": (_ALL_LANES,),
+        },
         "scaled": {
             "if magnitude[image] > 0": ("the exponent of 0 is 0 with and without the test",),
             "exponent = math.frexp(magnitude[image])[1]": (
