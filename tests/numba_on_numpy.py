@@ -190,6 +190,8 @@ def _as_cuda_array(array: Any, sync: bool = True) -> DeviceArray:
 
 
 class _Gpu:
+    MULTIPROCESSOR_COUNT = 40
+
     def __init__(self, index: int) -> None:
         self.id = index
 

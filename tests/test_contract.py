@@ -59,7 +59,7 @@ def test_prepared_hashes_give_the_same_numbers(usable: str) -> None:
     X = ops.asarray(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))
     h = dp.hashes(5, k=16)
     plain, ready = ops.pool_sketch(X, h), ops.pool_sketch(X, ops.prepare(h))
-    # To some units in the last place: atomic additions on a GPU have no order.
+    # To some units in the last place: on a GPU torch adds atomically, in no order.
     difference = np.abs(ops.to_numpy(plain) - ops.to_numpy(ready))
     assert difference.max() <= 8 * np.finfo(np.float32).eps * np.abs(ops.to_numpy(plain)).max()
 

@@ -20,7 +20,6 @@ pytest.importorskip("numba")
 
 import demopool as dp
 from demopool.implementations.numba_cpu import compiled, pool, products, sketch, weights
-from demopool.implementations.shared.prepared import prepare
 
 OPS = dp.backend("numba:cpu")
 PLAIN = dp.backend("numpy:cpu")
@@ -265,7 +264,7 @@ def test_scattering_half_is_scattering_all(d: int, k: int) -> None:
     rng = np.random.default_rng(d)
     M = rng.standard_normal((d, d))
     M += M.T
-    prepared = prepare(dp.hashes(d, k, seed=d))
+    prepared = sketch.prepare(dp.hashes(d, k, seed=d))
     half = sketch._scatter_triangle(np.tril(M), prepared)
     whole = sketch._scatter_rows(M, 0, prepared)
     np.testing.assert_allclose(half, whole, atol=1e-13 * d * d)

@@ -17,7 +17,7 @@ pytest.importorskip("numba.cuda")
 pytest.importorskip("cuda.pathfinder")
 
 import demopool as dp
-from demopool import reference
+from demopool import ptx, reference
 from demopool.errors import InvalidInput
 from demopool.implementations.numba_cuda import gpu, implementation
 from demopool.implementations.numba_cuda.implementation import NumbaCudaImplementation
@@ -82,6 +82,15 @@ def test_the_gpu_of_an_array_is_known(ops: Operations, device: int) -> None:
     assert facts is not None
     assert facts.device == f"cuda:{device}"
     assert inspect(X) is None
+
+
+def test_blocks_share_tiles_as_the_gpu_has_multiprocessors(ops: Operations) -> None:
+    """One tile, of 300 columns."""
+    many = _features(1, 300, 5)
+    with ptx.recording() as launched:
+        found = ops.to_numpy(ops.pool(stand_in.Foreign(many, 1)))
+    assert [one.kernel for one in launched] == ["outer_parts", "from_parts"]
+    _close(found, reference.pool(many))
 
 
 def test_arrays_of_two_gpus_are_refused(ops: Operations) -> None:
@@ -153,3 +162,4 @@ def test_the_names_of_numba_that_we_use_exist_in_the_installed_one() -> None:
         (driver.MemoryPointer.__init__, "context"),
     ):
         assert keyword in inspect.signature(function).parameters, function
+    assert driver.binding.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT

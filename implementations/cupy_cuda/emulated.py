@@ -12,11 +12,11 @@ from demopool import ptx
 from demopool.contract import Hashes, Kernel
 from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
+from demopool.implementations.shared.prepared import PreparedHashes, prepare
 from demopool.implementations.shared.table import work_table
 
 from . import pool, power, signatures, sketch, weights
 from .launcher import Array, Launch, Launcher
-from .prepared import PreparedHashes, prepare
 
 
 class CupyEmulator(Launcher):

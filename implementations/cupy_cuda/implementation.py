@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
 from demopool.implementations.shared import images
+from demopool.implementations.shared.prepared import PreparedHashes, prepare
 from demopool.implementations.shared.table import work_table
 
 from . import pool, power, sketch, weights
 from .gpu import Gpu, cupy, gpu, gpus, refuse_capture
 from .launcher import Array
-from .prepared import PreparedHashes, prepare
 
 
 def _as_cupy(array: Any) -> Array:

@@ -10,9 +10,9 @@ from fractions import Fraction
 from math import prod
 
 from demopool.implementations.shared import grids, scaling
+from demopool.implementations.shared.prepared import CountSketch, PreparedHashes
 
 from .launcher import Array, Launch, i32, itemsize, number, u32, u64
-from .prepared import CountSketch, PreparedHashes
 
 SQUARE, RECTIFY, KEEP = 0, 1, 2
 """What becomes of a product, as the source has it."""

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from demopool.implementations.shared import accuracy, roots
 from demopool.implementations.shared.accuracy import ACCURACY, EIGENVALUES, SINGULAR_VALUES, Solver
+from demopool.implementations.shared.prepared import PreparedHashes
 
 from . import pool, sketch
 from .launcher import Array, Launcher
-from .prepared import PreparedHashes
 
 # Up to here a whole batch is given to the solvers for many small matrices.
 _SMALL = 32

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from demopool.implementations.shared import grids
+from demopool.implementations.shared.prepared import CountSketch, PreparedHashes
 
 from . import launches, pool
 from .launcher import Array, Launcher, itemsize
-from .prepared import CountSketch, PreparedHashes
 
 # Sketches and their spectra exist for as many features at once as fit in here: enough to fill a
 # GPU. CuPy keeps the plans of its transforms; all parts but the last have the same one.

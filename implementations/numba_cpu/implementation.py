@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from demopool.contract import Hashes, Kernel
 from demopool.implementations.shared.host import HostImplementation
-from demopool.implementations.shared.prepared import PreparedHashes, prepare
 from demopool.implementations.shared.table import kernel_table
 
 from . import pool, power, sketch, weights
@@ -16,5 +15,5 @@ class NumbaImplementation(HostImplementation):
     pools_triangles = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = kernel_table(weights, pool, sketch, power)
 
-    def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes)
+    def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:
+        return sketch.prepare(hashes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
 
+from demopool.contract import Hashes
 from demopool.implementations.shared import blas, moment
 from demopool.implementations.shared.blas import Array
-from demopool.implementations.shared.prepared import PreparedHashes
 
 from .compiled import kernel, spread, threads
 
@@ -18,6 +19,23 @@ _SPECTRUM_BYTES = 4 * 2**20
 
 # Minimum number of elements per thread: scattering takes about 2 ns per element.
 _GRAIN = 30_000
+
+
+class PreparedHashes(NamedTuple):
+    """Bins as 64-bit integers, signs as float32, which is exact in any product; and as they were
+    given."""
+
+    h1: Array
+    h2: Array
+    s1: Array
+    s2: Array
+    hashes: Hashes
+
+
+def prepare(hashes: Hashes) -> PreparedHashes:
+    h1, h2 = (np.ascontiguousarray(h, np.int64) for h in (hashes.h1, hashes.h2))
+    s1, s2 = (np.ascontiguousarray(s, np.float32) for s in (hashes.s1, hashes.s2))
+    return PreparedHashes(h1, h2, s1, s2, hashes)
 
 
 def sketch_fft(X: Array, prepared: PreparedHashes) -> Array:

@@ -26,9 +26,14 @@ class NumbaEmulator(Launcher):
     looked for in the first launch of a kernel with arrays of certain shapes.
     """
 
-    def __init__(self, arch: str = "sm_80") -> None:
+    def __init__(self, arch: str = "sm_80", processors: int = 108) -> None:
         self.arch = arch
+        self._processors = processors
         self._raced: set[tuple[Any, ...]] = set()
+
+    @property
+    def processors(self) -> int:
+        return self._processors
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         # What nobody has written must not look like a result.
@@ -90,4 +95,4 @@ class NumbaPtxImplementation(HostImplementation):
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes, bins=np.int32)
+        return prepare(hashes, EMULATOR.asarray)

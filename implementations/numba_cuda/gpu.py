@@ -38,6 +38,11 @@ class Gpu(Launcher):
         """As Numba wants it, on the active device."""
         return numba_cuda().external_stream(self._address) if self._address else 0
 
+    @property
+    def processors(self) -> int:
+        """Numba asks the driver once."""
+        return int(numba_cuda().gpus[self.index].MULTIPROCESSOR_COUNT)
+
     def active(self) -> AbstractContextManager[Any]:
         _WORKED_ON.add(self.index)
         device: AbstractContextManager[Any] = numba_cuda().gpus[self.index]

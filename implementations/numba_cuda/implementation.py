@@ -67,7 +67,7 @@ class NumbaCudaImplementation(Implementation):
             return found.reshape(X.shape)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes, self.asarray, np.int32)
+        return prepare(hashes, self.asarray)
 
     def synchronize(self) -> None:
         for on in gpus():

@@ -24,6 +24,11 @@ def flat(array: Array) -> Array:
 class Launcher(ABC):
     """Makes arrays and runs kernels."""
 
+    @property
+    @abstractmethod
+    def processors(self) -> int:
+        """Multiprocessors, which all should have something to do."""
+
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
 

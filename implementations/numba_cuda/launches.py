@@ -18,7 +18,7 @@ from demopool.implementations.shared.prepared import PreparedHashes
 from . import kernels
 from .launcher import Array, Launch, flat
 
-SQUARE, RECTIFY = kernels.SQUARE, kernels.RECTIFY
+SQUARE, RECTIFY, KEEP = kernels.SQUARE, kernels.RECTIFY, kernels.KEEP
 i32 = np.int32
 
 
@@ -56,17 +56,37 @@ def restored(a: Array, exponents: Array, power: Fraction) -> Launch:
 
 
 def gram(X: Array, K: Array, sums: Array, kind: int) -> Launch:
+    """``sums`` has those of the rows of every column of tiles, (images, tiles, n)."""
     images, n, _ = X.shape
     count = grids.triangle(n)
     return kernels.gram, grids.products(images * count), (X, K, sums, i32(count), i32(kind))
 
 
+def gram_parts(X: Array, parts: Array) -> Launch:
+    """``parts`` is (images x tiles of a triangle, blocks that share a tile, values of a tile)."""
+    _, n, d = X.shape
+    tiles, count, _ = parts.shape
+    sizes = (grids.triangle(n), grids.part_length(d, count))
+    return kernels.gram_parts, grids.products(tiles * count), (X, parts, *map(i32, sizes))
+
+
+def from_parts(parts: Array, C: Array, sums: Array, kind: int) -> Launch:
+    """Of Gram matrices, or with KEEP of outer products, which have no ``sums``."""
+    sizes = (i32(grids.triangle(C.shape[-1])), i32(kind))
+    return kernels.from_parts, grids.products(parts.shape[0]), (parts, C, sums, *sizes)
+
+
 def first_step(
     sums: Array, targets: Array, a: Array, gamma: float, tau: float, iterations: int
 ) -> Launch:
-    T = sums.dtype.type
-    args = (flat(sums), flat(targets), flat(a), T(gamma), T(tau), i32(iterations))
-    return kernels.first_step, grids.flat(prod(a.shape)), args
+    """``sums`` of the rows of an image may come in parts, (images, parts, n)."""
+    T, count, n = sums.dtype.type, prod(a.shape), a.shape[-1]
+    images, parts = count // n, prod(sums.shape) // max(count, 1)
+    blocks, shape = grids.per_image(images, n)
+    vectors = (array.reshape((images, n)) for array in (targets, a))
+    arrays = (sums.reshape((images, parts, n)), *vectors)
+    numbers = (T(gamma), T(tau), i32(iterations), i32(blocks))
+    return kernels.first_step, shape, (*arrays, *numbers)
 
 
 def step(K: Array, targets: Array, a: Array, out: Array, tau: float) -> Launch:
@@ -82,19 +102,21 @@ def small_image(K: Array, targets: Array, a: Array, tau: float, iterations: int)
 
 
 def row_forms(X: Array, M: Array, forms: Array) -> Launch:
+    """``forms`` is (2, images, n, tiles along d)."""
     images, n, d = X.shape
-    down, across = grids.tiles(n), grids.tiles(d)
-    shape = grids.products(images * down * across)
-    return kernels.row_forms, shape, (X, M, forms, i32(down), i32(across))
+    down = grids.tiles(n)
+    shape = grids.products(images * down * grids.tiles(d))
+    return kernels.row_forms, shape, (X, M, forms, i32(down))
 
 
-def exact_rows(X: Array, v: Array, forms: Array, share: float) -> Launch:
+def exact_rows(X: Array, v: Array, forms: Array, sums: Array, share: float) -> Launch:
     images, n, _ = X.shape
-    return kernels.exact_rows, Shape(images * n, (grids.BLOCK,)), (X, v, forms, X.dtype.type(share))
+    shape = Shape(images * n, (grids.BLOCK,))
+    return kernels.exact_rows, shape, (X, v, forms, sums, X.dtype.type(share))
 
 
-def update(forms: Array, targets: Array, a: Array, tau: float) -> Launch:
-    args = (flat(forms), flat(targets), flat(a), a.dtype.type(tau))
+def update(sums: Array, targets: Array, a: Array, tau: float) -> Launch:
+    args = (flat(sums), flat(targets), flat(a), a.dtype.type(tau))
     return kernels.update, grids.flat(prod(a.shape)), args
 
 
@@ -107,6 +129,14 @@ def outer(X: Array, a: Array, A: Array) -> Launch:
     return kernels.outer, grids.products(images * count), (X, a, A, i32(count))
 
 
+def outer_parts(X: Array, a: Array, parts: Array) -> Launch:
+    """As ``gram_parts``."""
+    _, n, d = X.shape
+    tiles, count, _ = parts.shape
+    sizes = (grids.triangle(d), grids.part_length(n, count))
+    return kernels.outer_parts, grids.products(tiles * count), (X, a, parts, *map(i32, sizes))
+
+
 def weighted_sum(X: Array, a: Array, out: Array) -> Launch:
     images, _, d = X.shape
     blocks, shape = grids.columns(images, d)
@@ -114,12 +144,13 @@ def weighted_sum(X: Array, a: Array, out: Array) -> Launch:
 
 
 def power_sums(V: Array, magnitude: Array, sums: Array, power: int) -> Launch:
-    chunks, shape = grids.chunks(*V.shape)
-    return kernels.power_sums, shape, (V, magnitude, sums, i32(chunks), i32(power))
+    """``sums`` has a number for each of the chunks of an image."""
+    _, shape = grids.chunks(*V.shape)
+    return kernels.power_sums, shape, (V, magnitude, sums, i32(power))
 
 
 def normalized(V: Array, magnitude: Array, sums: Array, out: Array, power: int) -> Launch:
-    blocks, shape = grids.per_image(*V.shape)
+    blocks, shape = grids.pieces(*V.shape)
     return kernels.normalized, shape, (V, magnitude, sums, out, i32(power), i32(blocks))
 
 
@@ -132,11 +163,20 @@ def normalized_at_once(V: Array, out: Array, power: int) -> Launch:
 def scatter(
     M: Array, by: PreparedHashes, out: Array, max_shared: int = grids.SHARED_BYTES
 ) -> Launch:
-    """In the shared memory of blocks, if that is large enough."""
+    """In the shared memory of blocks, if that is large enough; ``out`` has a sketch for each of the
+    blocks that share an image."""
     images, d, _ = M.shape
-    blocks, shape = grids.scatters(images, d, out.shape[1], M.dtype.itemsize, max_shared)
-    kernel = kernels.scatter if shape.shared else kernels.scatter_far
-    return kernel, shape, (M, by.h1, by.h2, by.s1, by.s2, out, i32(blocks))
+    first, second = by.first, by.second
+    _, shape = grids.sorted_scatters(images, d, out.shape[2], M.dtype.itemsize, max_shared)
+    sorting = second.places if shape.shared else second.order
+    hashes = (first.bins, first.signs, second.signs, sorting, second.filled, second.runs)
+    return kernels.scatter if shape.shared else kernels.scatter_far, shape, (M, *hashes, out)
+
+
+def added(parts: Array, out: Array) -> Launch:
+    """Sums over the second axis."""
+    blocks, shape = grids.per_image(*out.shape)
+    return kernels.added, shape, (parts, out, i32(blocks))
 
 
 # --- roots ---
@@ -151,9 +191,10 @@ def product(P: Array, Q: Array, D: Array, C: Array, of: tuple[float, float, floa
 
 
 def moments(S: Array, traces: Array, squares: Array) -> Launch:
+    """Both have a number for each of the blocks that share a matrix."""
     images, d, _ = S.shape
-    blocks, shape = grids.chunks(images, d * d)
-    return kernels.moments, shape, (S, traces, squares, i32(blocks))
+    _, shape = grids.chunks(images, d * d)
+    return kernels.moments, shape, (S, traces, squares)
 
 
 def bounds(traces: Array, squares: Array, d: int, out: Array) -> Launch:

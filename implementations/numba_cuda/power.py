@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from demopool.implementations.shared import roots
+from demopool.implementations.shared import grids, roots
 
 from . import arrays, launches, pool
 from .launcher import Array, Launcher
@@ -66,7 +66,8 @@ def _product(
 
 def _spectrum_bound(on: Launcher, square: Array) -> Array:
     images, d, _ = square.shape
-    traces, squares = (arrays.zeros(on, (images,), square.dtype) for _ in range(2))
+    blocks, _ = grids.chunks(images, d * d)
+    traces, squares = (on.empty((images, blocks), square.dtype) for _ in range(2))
     bound = on.empty((images,), square.dtype)
     on.run(launches.moments(square, traces, squares))
     on.run(launches.bounds(traces, squares, d, bound))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from demopool.implementations.shared import grids
 from demopool.implementations.shared.prepared import PreparedHashes
 
-from . import arrays, launches, pool
+from . import launches, pool
 from .launcher import Array, Launcher
 
 
@@ -14,6 +15,14 @@ def pool_moment(on: Launcher, X: Array, prepared: PreparedHashes, a: Array | Non
 
 
 def of_matrices(on: Launcher, M: Array, prepared: PreparedHashes) -> Array:
-    out = arrays.zeros(on, (M.shape[0], prepared.hashes.k), M.dtype)
-    on.run(launches.scatter(M, prepared, out))
+    """A sketch for each of the blocks that share a matrix, and their sum."""
+    images, d, _ = M.shape
+    k = prepared.hashes.k
+    blocks, _ = grids.sorted_scatters(images, d, k, M.dtype.itemsize, grids.SHARED_BYTES)
+    parts = on.empty((images, blocks, k), M.dtype)
+    on.run(launches.scatter(M, prepared, parts))
+    if blocks == 1:
+        return on.reshape(parts, (images, k))
+    out = on.empty((images, k), M.dtype)
+    on.run(launches.added(parts, out))
     return out

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
-from . import arrays, launches
+from . import arrays, launches, pool
 from .launcher import Array, Launcher
 
 
@@ -16,8 +18,7 @@ def dense(
     first, or all of them in shared memory where K fits."""
     images, n, _ = X.shape
     X, exponents = arrays.in_range(on, X)
-    K, sums = on.empty((images, n, n), X.dtype), arrays.zeros(on, (images, n), X.dtype)
-    on.run(launches.gram(X, K, sums, launches.SQUARE if order == 2 else launches.RECTIFY))
+    K, sums = _gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     a, targets = on.empty((images, n), X.dtype), on.empty((images, n), X.dtype)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     if iterations > 1 and grids.small_image_bytes(n, X.dtype.itemsize) <= grids.SHARED_BYTES:
@@ -38,25 +39,45 @@ def matrix_free(
     """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, and entry by entry for the rows
     where that is a difference of large numbers, other ones in every iteration
     (``shared/cancellation.py`` says which)."""
-    images, n, d = X.shape
+    images, n, _ = X.shape
     X, exponents = arrays.in_range(on, X)
-    M, ones = on.empty((images, d, d), X.dtype), on.empty((images, 0), X.dtype)
-    sums = _without_kernel(on, X, ones, M)
-    a, targets = on.empty((images, n), X.dtype), on.empty((images, n), X.dtype)
+    multiply, ones = _without_kernel(on, X), on.empty((images, 0), X.dtype)
+    a, targets, sums = (on.empty((images, n), X.dtype) for _ in range(3))
+    multiply(ones, sums)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     for _ in range(iterations - 1):
-        on.run(launches.update(_without_kernel(on, X, a, M), targets, a, tau))
+        multiply(a, sums)
+        on.run(launches.update(sums, targets, a, tau))
     power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     on.run(launches.restored(a, exponents, power))
     return a
 
 
-def _without_kernel(on: Launcher, X: Array, v: Array, M: Array) -> Array:
-    """K v of every image, and as many numbers after it; v without columns stands for ones. ``M`` is
-    written to."""
-    images, n, _ = X.shape
-    on.run(launches.outer(X, v, M))
-    forms = arrays.zeros(on, (2 * images, n), X.dtype)
-    on.run(launches.row_forms(X, M, forms))
-    on.run(launches.exact_rows(X, v, forms, ALIGNED))
-    return forms
+def _gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """K, and the sums of its rows over every column of tiles."""
+    images, n, d = X.shape
+    K = on.empty((images, n, n), X.dtype)
+    sums = on.empty((images, grids.tiles(n), n), X.dtype)
+    parts = pool.tile_parts(on, X, size=n, columns=d)
+    if parts is None:
+        on.run(launches.gram(X, K, sums, kind))
+    else:
+        on.run(launches.gram_parts(X, parts))
+        on.run(launches.from_parts(parts, K, sums, kind))
+    return K, sums
+
+
+def _without_kernel(on: Launcher, X: Array) -> Callable[[Array, Array], None]:
+    """Writes K v of every image, for v and where it goes; v without columns stands for ones. What
+    it needs on the way is made once for all iterations."""
+    images, n, d = X.shape
+    M = on.empty((images, d, d), X.dtype)
+    forms = on.empty((2, images, n, grids.tiles(d)), X.dtype)
+    parts = pool.tile_parts(on, X, size=d, columns=n)
+
+    def multiply(v: Array, sums: Array) -> None:
+        pool.second_moment(on, X, v, M, parts)
+        on.run(launches.row_forms(X, M, forms))
+        on.run(launches.exact_rows(X, v, forms, sums, ALIGNED))
+
+    return multiply

@@ -141,20 +141,12 @@ def sketches(features: int, k: int) -> tuple[int, Shape]:
     return per_image(-(-features // FEATURES), k)
 
 
-def scatters(
-    images: int, d: int, k: int, itemsize: int, max_shared: int = SHARED_BYTES
-) -> tuple[int, Shape]:
-    """Blocks per image, and the launch; the histogram is in shared memory if it fits."""
-    blocks = max(1, -(-d // _ROWS_PER_SCATTER))
-    shared = k * itemsize if k * itemsize <= max_shared else 0
-    return blocks, Shape(images * blocks, (BLOCK,), shared)
-
-
 def sorted_scatters(
     images: int, d: int, k: int, itemsize: int, max_shared: int
 ) -> tuple[int, Shape]:
-    """The same for blocks that sort rows and write a sketch each: they have no fewer values than
-    bins, or the sketches would be more to write and to add up than there is to read."""
+    """Blocks per image, and the launch, of blocks that sort rows and write a sketch each; bins and
+    two rows are in shared memory if they fit. A block has no fewer values than bins, or sketches
+    would be more to write and to add up than there is to read."""
     rows = max(_ROWS_PER_SCATTER, -(-k // max(d, 1)))
     blocks = max(1, -(-d // rows))
     shared = (k + 2 * d) * itemsize

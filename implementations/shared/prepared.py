@@ -1,4 +1,4 @@
-"""Hashes as the kernels of Numba want them, made once for many calls."""
+"""Hashes as kernels on a GPU want them, made once for many calls."""
 
 from __future__ import annotations
 
@@ -12,24 +12,43 @@ from demopool.contract import Hashes
 Array = Any
 
 
-class PreparedHashes(NamedTuple):
-    """Bins and signs where the kernels are; ``hashes`` as they were given."""
+class CountSketch(NamedTuple):
+    """One hash: the bin and the sign of each value, and the values sorted by their bins.
 
-    h1: Array
-    h2: Array
-    s1: Array
-    s2: Array
+    Those of bin b are ``order[starts[b]]`` to ``order[starts[b + 1] - 1]``, and value j is number
+    ``places[j]``. ``filled`` are the bins that are not empty, ``runs`` where their values start.
+    """
+
+    bins: Array
+    signs: Array
+    order: Array
+    starts: Array
+    places: Array
+    filled: Array
+    runs: Array
+
+
+class PreparedHashes(NamedTuple):
+    """Both hashes on a device, and as they were given."""
+
+    first: CountSketch
+    second: CountSketch
     hashes: Hashes
 
     def to(self, on: Any) -> PreparedHashes:
         """Where the features are; themselves, if they are there."""
-        return self if on.holds(self.h1) else prepare(self.hashes, on.asarray, self.h1.dtype)
+        return self if on.holds(self.first.bins) else prepare(self.hashes, on.asarray)
 
 
-def prepare(
-    hashes: Hashes, asarray: Callable[[Array], Array] = np.asarray, bins: Any = np.int64
-) -> PreparedHashes:
-    """Bins as integers of a type, signs as float32, which is exact in any product."""
-    h1, h2 = (asarray(np.ascontiguousarray(h, bins)) for h in (hashes.h1, hashes.h2))
-    s1, s2 = (asarray(np.ascontiguousarray(s, np.float32)) for s in (hashes.s1, hashes.s2))
-    return PreparedHashes(h1, h2, s1, s2, hashes)
+def prepare(hashes: Hashes, asarray: Callable[[Any], Array]) -> PreparedHashes:
+    """``asarray`` brings a NumPy array to the device."""
+
+    def one(h: Any, s: Any) -> CountSketch:
+        order = np.argsort(h, kind="stable")
+        starts = np.searchsorted(h[order], np.arange(hashes.k + 1))
+        filled, first = np.unique(h[order], return_index=True)
+        integers = (order, starts, np.argsort(order), filled, np.append(first, len(h)))
+        parts = (h.astype(np.int32), s.astype(np.int8), *(i.astype(np.int32) for i in integers))
+        return CountSketch(*(asarray(np.ascontiguousarray(part)) for part in parts))
+
+    return PreparedHashes(one(hashes.h1, hashes.s1), one(hashes.h2, hashes.s2), hashes)

@@ -57,8 +57,8 @@ class Backend(ABC):
         return dp.backend(self.ptx).implementation.prepare(hashes)
 
     def row_sums(self, images: int, n: int) -> Array:
-        """Room for those of the Gram matrix."""
-        return np.zeros((images, n), np.float32)
+        """Room for those of the Gram matrix, for each column of tiles."""
+        return ptx.reserve((images, grids.tiles(n), n))
 
     @property
     @abstractmethod
@@ -119,10 +119,6 @@ class Cupy(Backend):
     @property
     def in_source(self) -> tuple[str, ...]:
         return (*sorted(self.signatures.parameters()),)
-
-    def row_sums(self, images: int, n: int) -> Array:
-        """For each column of tiles."""
-        return ptx.reserve((images, grids.tiles(n), n))
 
     def parameters(self, launch: Launch) -> list[str]:
         return [parameter.name for parameter in self.signatures.parameters()[launch[0]]]

@@ -104,15 +104,17 @@ def outer(made: Made) -> list[Launch]:
 
 
 def gram_parts(made: Made) -> list[Launch]:
-    """Parts of which the last is shorter, and ends within a slab."""
-    return [made(whole(2, 109, 45), P=2), made(whole(1, 70, 131), P=3), made(whole(1, 87, 5), P=1)]
+    """Parts of which the last is shorter, and ends within a slab, or is empty."""
+    sizes = [(2, 109, 45, 2), (1, 70, 131, 3), (1, 87, 5, 2), (1, 180, 8, 1)]
+    return [made(whole(images, n, d), P=parts) for images, n, d, parts in sizes]
 
 
 def outer_parts(made: Made) -> list[Launch]:
     return [
         made(whole(2, 45, 109), counting(2, 45), P=2),
         made(whole(1, 131, 70), None, P=3),
-        made(whole(1, 5, 87), counting(1, 5), P=1),
+        made(whole(1, 5, 87), counting(1, 5), P=2),
+        made(whole(1, 8, 180), None, P=1),
     ]
 
 
@@ -151,10 +153,9 @@ def first_step(made: Made) -> list[Launch]:
     sums[[3, 300, 400, 401]] = 0, -1, np.inf, np.nan
     numbers = [(0.5, 0.5, 10), (0.0, 1.0, 1), (1.0, 0.0, 1), (0.3, 0.7, 0), (1.7, 3.0, 2)]
     found = [made(sums, *each) for each in numbers]
-    if made.b.name == "cupy":  # in parts, as `gram` leaves them
-        for parts in (3, 4, 9):
-            few, (a, targets) = counting(2, parts, 70), np.full((2, 2, 70), np.nan, f32)
-            found.append(made.b.launches.first_step(few, targets, a, 0.5, 0.5, 10))
+    for parts in (3, 4, 9):  # as `gram` leaves them
+        few, (a, targets) = counting(2, parts, 70), np.full((2, 2, 70), np.nan, f32)
+        found.append(made.b.launches.first_step(few, targets, a, 0.5, 0.5, 10))
     return found
 
 
@@ -233,22 +234,30 @@ def _symmetric(images: int, d: int) -> Array:
 
 def row_forms(made: Made) -> list[Launch]:
     sizes = [(2, 109, 100), (1, 70, 18), (1, 20, 50)]
-    return [made(whole(i, n, d), _symmetric(i, d), np.zeros((2 * i, n), f32)) for i, n, d in sizes]
+    return [made(whole(i, n, d), _symmetric(i, d)) for i, n, d in sizes]
 
 
 def exact_rows(made: Made) -> list[Launch]:
     """Also rows that are aligned exactly as much as they must be, or hardly less, of zeros and NaN,
     and more rows than all lanes of a block take in turn."""
     bounds = counting(2, 21)
-    forms = np.concatenate([f32(0.5) * bounds + whole(2, 21, most=1), bounds])
-    forms[[0, 1, 2], 4], forms[[0, 2], 5] = np.nan, 0
-    short, many = forms[:, :8].copy(), np.array([[-1.0] * 5 + [1.0] * 295, [1.0] * 300], f32)
+    forms = np.stack([f32(0.5) * bounds + whole(2, 21, most=1), bounds])
+    forms[[0, 0, 1], [0, 1, 0], 4], forms[:, 0, 5] = np.nan, 0
+    short, many = forms[:, :, :8], np.array([[-1.0] * 5 + [1.0] * 295, [1.0] * 300], f32)
+    none, a = np.array([[0, 0], [1, 1]], f32), counting(1, 300)
     return [
-        made(whole(2, 21, 200, most=2), counting(2, 21), forms, 0.5),
-        made(whole(2, 8, 5), None, short, 0.5),
-        made(whole(1, 300, 3), counting(1, 300), many, 0.25),
-        made(_SMALL, _LARGE, np.array([[0, 0], [1, 1]], f32), 0.5),
+        made(whole(2, 21, 200, most=2), counting(2, 21), _in_parts(forms, 4), 0.5),
+        made(whole(2, 8, 5), None, _in_parts(short, 1), 0.5),
+        *(made(whole(1, 300, 3), v, _in_parts(many[:, None], 40), 0.25) for v in (a, None)),
+        made(_SMALL, _LARGE, _in_parts(none[:, None], 1), 0.5),
     ]
+
+
+def _in_parts(sums: Array, count: int) -> Array:
+    """Along a last axis, that add up to them exactly."""
+    parts = np.resize(np.array([3, -1, 2, 5], f32), (*sums.shape, count))
+    parts[..., 0] = sums - parts[..., 1:].sum(axis=-1)
+    return parts
 
 
 def update(made: Made) -> list[Launch]:
@@ -277,13 +286,12 @@ def power_sums(made: Made) -> list[Launch]:
 
 
 def normalized(made: Made) -> list[Launch]:
-    """With as many chunks as a warp adds up at once, and more, or with their sums."""
+    """With fewer chunks than a warp adds up at once, and more."""
     magnitude = np.array([3, 1e-40, 0, 5e37, 3e-30], f32)
-    shapes = ((5, 3), (5, 40)) if made.b.name == "cupy" else ((5,),)
     V = of_all_magnitudes()
     return [
-        made(values, magnitude, counting(*shape, most=90), power)
-        for shape in shapes
+        made(values, magnitude, counting(5, chunks, most=90), power)
+        for chunks in (3, 40)
         for values in (V, np.tile(V, 4))
         for power in (1, 2)
     ]
@@ -339,12 +347,13 @@ def moments(made: Made) -> list[Launch]:
 
 
 def bounds(made: Made) -> list[Launch]:
-    """Of the moments of matrices: of zeros, of large and of equal eigenvalues."""
-    spectra = random(600, 5) ** 2
+    """Of the moments of matrices: of zeros, of large and of equal eigenvalues. The compiler adds
+    four parts at a time, and what is left."""
+    spectra = random(600, 11) ** 2
     spectra[[0, 300]] = 0
     spectra[::7] = 3
     spectra[::5] *= f32(1e15)
-    return [made(spectra.sum(1), (spectra**2).sum(1), 5)]
+    return [made(part, part * part, 11) for part in (spectra, spectra[:, :1])]
 
 
 def start(made: Made) -> list[Launch]:

@@ -87,9 +87,6 @@ class _Inputs(NamedTuple):
         found[count // 2] = 0
         return found
 
-    def chunk_sums(self) -> Array:
-        return self.positive("i" if self.b.name == "numba" else "id")
-
     def vectors(self) -> tuple[Array, Array]:
         """Targets, and weights of which some are zero."""
         targets, a = self.positive("in"), self.positive("in")
@@ -113,10 +110,10 @@ class _Inputs(NamedTuple):
         return X, XM, np.ones(self._shape("id"), self.dtype)
 
     def forms(self) -> Array:
-        """Three of five rows are doubtful."""
-        forms = np.ones((2, *self._shape("in")), self.dtype)
+        """Of one tile of columns; three of five rows are doubtful."""
+        forms = np.ones((2, *self._shape("in"), 1), self.dtype)
         forms[0] = np.arange(forms[0].size).reshape(forms[0].shape) % 5 >= 3
-        return forms.reshape(-1, self.z.n)
+        return forms
 
     def parts(self) -> tuple[Array, Array, Array]:
         """Two of every tile, and where K and its row sums go."""
@@ -155,14 +152,14 @@ _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
     "free_sums": lambda x: x.free(doubtful=True),
     "free_step": lambda x: (*x.free(doubtful=False), *x.vectors()),
     "free_step, doubtful": lambda x: (*x.free(doubtful=True), *x.vectors()),
-    "row_forms": lambda x: (x.random("ind"), x.random("idd"), np.zeros_like(x.forms())),
+    "row_forms": lambda x: (x.random("ind"), x.random("idd")),
     "exact_rows": lambda x: (x.random("ind"), x.positive("in"), x.forms(), 0.5),
     "update": _Inputs.updated,
     "outer": lambda x: (x.random("idn"), x.positive("id")),
     "outer_parts": lambda x: (x.random("idn"), x.positive("id")),
     "weighted_sum": lambda x: (x.random("ind"), x.positive("in")),
     "power_sums": lambda x: (x.rows(5000), x.positive("i")),
-    "normalized": lambda x: (x.rows(10 * x.z.n), x.positive("i"), x.chunk_sums()),
+    "normalized": lambda x: (x.rows(10 * x.z.n), x.positive("i"), x.positive("id")),
     "normalized_at_once": lambda x: (x.rows(10 * x.z.n),),
     "count_sketch": lambda x: (x.random("ind"), x.positive("in"), x.hashes().first),
     "scatter": lambda x: (x.random("idd"), x.hashes()),

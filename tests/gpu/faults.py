@@ -155,24 +155,42 @@ NUMBA: dict[str, Mistake] = {
     "no barrier before the mirror image is read": (
         "gram", "sums[2 * half + i, j]\n        [-cuda.syncthreads()-]\n", RACE, _SHARED),
     "no guard on the rows of a load": (
-        "gram", "rows[r, tx] = P[image, row, k] if [-row < n and -]k < d else zero",
-        OUTSIDE, "argument 0"),
+        "gram", "x = P[image, [-min(-]uint32(first + r)[-, last)-], there]", OUTSIDE, "argument 0"),
+    "no guard on the columns of a load": (
+        "gram_parts", "there = [-min(k, uint32(stop - 1))-]{+k+}", OUTSIDE, "argument 0"),
     "a guard that lets one row too many through": (
         "gram", "if row [-<-]{+<=+} n and column <= row:", OUTSIDE, "argument 1"),
     "row and column swapped in the mirror image": (
         "gram", "tile[[-uint32(tx + 16 * j), -]uint32(ty + 16 * i){+, uint32(tx + 16 * j)+}]",
         OUTSIDE, _SHARED),
-    "sums that are added without an atomic": (
-        "gram", "[-cuda.atomic.add(row_sums, (image, row), -]{+row_sums[image, row] += (+}total)",
+    "row sums of a mirror image in the column of its own tile": (
+        "gram", "row_sums[image, quotient([-first-]{+second+}, TILE), uint32(second + r)] = other",
         RACE, "argument 2"),
+    "row sums beyond the matrix": (
+        "from_parts", "if tx == 0[- and first + r < n-]:", OUTSIDE, "argument 2"),
+    "parts of tiles that land in each other": (
+        "gram_parts", "own = parts[quotient(cuda.blockIdx.x, parts.shape[1]), [-part-]{+0+}]",
+        RACE, "argument 1"),
+    "a part that is not there": (
+        "from_parts", "while part < uint32(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
+    "features beyond the last part": (
+        "outer_parts", "stop = [-min(-]uint32(start + length)[-, uint32(X.shape[1]))-]",
+        OUTSIDE, "argument"),
     "no barrier before the diagonal is read": (
         "row_forms", "[-cuda.syncthreads()-]\n    for i in range(4):\n        row = uint32(first",
         RACE, _SHARED),
     "a diagonal that is longer than the matrix": (
         "row_forms", "if t < TILE[- and second + t < d-]:", OUTSIDE, "argument 1"),
-    "a sum that is stored while others read the last one": (
-        "exact_rows", "[-total = sum_of_block(total, parts)-]\n    if cuda.threadIdx.x == 0:\n",
-        RACE, "argument 2"),
+    "one form for all rows": (
+        "row_forms", "forms[0, image, [-row-]{+0+}, part] = total", RACE, "argument 2"),
+    "a form of a tile that is not there": (
+        "exact_rows", "while part < forms.shape[3]{+ + 9+}:", OUTSIDE, "argument 2"),
+    "no barrier before the sums of warps are added": (
+        "exact_rows", ">> 5] = value\n    [-cuda.syncthreads()-]\n", RACE, _SHARED),
+    "one sum for all chunks of an image": (
+        "power_sums", "sums[image, [-chunk-]{+0+}] = total", RACE, "argument 2"),
+    "a trace and a norm in the same place": (
+        "moments", "sum_of_block(square, [-others-]{+parts+})", RACE, _SHARED),
     "threads that leave before a barrier": (
         "weighted_sum", f"{{+    if column >= d:\n        return\n+}}{_PARTS}",
         DIVERGENT, "left the kernel"),
@@ -191,19 +209,29 @@ NUMBA: dict[str, Mistake] = {
     "no barrier between iterations": (
         "small_image", "[-cuda.syncthreads()-]\n        now, following", RACE, _SHARED),
     "a histogram that is not set to zero": (
-        "scatter", "        histogram[[-i-]{+0+}] = M.dtype.type(0)\n", RACE, _SHARED),
+        "scatter", "        memory[[-i-]{+0+}] = M.dtype.type(0)\n", RACE, _SHARED),
+    "no barrier between the rows": (
+        "scatter", "j = uint32(j + BLOCK)\n        [-cuda.syncthreads()-]\n", RACE, _SHARED),
+    "a row that is sorted into the one before": (
+        "scatter", "others = k, uint32(k[- + d-])", RACE, _SHARED),
     "a histogram that is read too early": (
         "scatter", "        row = uint32(row + blocks)\n    [-cuda.syncthreads()-]\n",
         RACE, _SHARED),
-    "a bin beyond the sketch": (
-        "scatter", "target = [-remainder-]{+uint32+}(start + uint32(h2[j])[-, k-])",
+    "a bin beyond the histogram": (
+        "scatter", "return found[- if found < k else uint32(found - k)-]{+ + 9 * k+}",
         OUTSIDE, _SHARED),
-    "no atomic in the histogram": (
-        "scatter", "[-cuda.atomic.add(histogram, target, -]{+histogram[target] += (+}M[image, row",
-        RACE, _SHARED),
+    "a thread for each value, not for each bin": (
+        "scatter", "memory[shifted(filled[[-u-]{+u >> 1+}]", RACE, _SHARED),
+    "bins that go round to the same one": (
+        "scatter_far", "else uint32([-found - k-]{+0+})", RACE, "argument 7"),
+    "no barrier between the rows of a sketch": (
+        "scatter_far", "while row < d:\n        [-cuda.syncthreads()-]\n", RACE, "argument 7"),
+    "one sketch for all blocks of an image": (
+        "scatter_far", "out[image, [-part-]{+0+}, shifted(", RACE, "argument 7"),
+    "a sum over too many sketches": (
+        "added", "while part < uint32(parts.shape[1]{+ + 1+}):", OUTSIDE, "argument 0"),
     "columns beyond the matrix": (
-        "product", "columns[c, ty] = Q[image, row, q] if [-row < d and -]q < d else zero",
-        OUTSIDE, "argument"),
+        "product", "y = Q[image, [-min(-]row[-, last)-], min(", OUTSIDE, "argument"),
 }  # fmt: skip
 
 FAULTS = {"cupy": CUPY, "numba": NUMBA}

@@ -14,40 +14,37 @@ from .arrays import Array
 from .backends import Backend, Launch
 
 # The axes of the first array, and those of the results, as in an einsum: images, n, d, k, values,
-# parts, tiles along a side, and how many chunks or blocks share an image; N or D tiles in triangles
-# of n or d, P blocks that share one, and its T values. With a plus the kernel adds to it: it starts
-# at zero. What a kernel must write is NaN: nobody may read it before.
+# parts, tiles along n and d (t, s), and how many chunks or blocks share an image; N or D tiles in
+# triangles of n or d, P blocks that share one, and its T values. With a plus the kernel finds the
+# largest: it starts at zero. What a kernel must write is NaN: nobody may read it before.
 _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "copied": ("ind", {"out": "ind"}),
     "largest": ("iv", {"out": "+i"}),
     "scaled": ("iv", {"out": "iv", "exponents": "i"}),
     "restored": ("in", {"out": "in"}),
-    "gram": ("ind", {"K": "inn", "sums": "+in"}),
-    "from_triangle": ("nn", {"sums": "+n"}),
+    "gram": ("ind", {"K": "inn", "sums": "itn"}),
+    "gram_parts": ("ind", {"parts": "NPT"}),
+    "from_triangle": ("nn", {"sums": "tn"}),
     "first_step": ("v", {"targets": "v", "a": "v"}),
     "step": ("inn", {"out": "in"}),
+    "row_forms": ("ind", {"forms": "2ins"}),
+    "exact_rows": ("ind", {"sums": "in"}),
     "free_sums": ("ind", {"sums": "in"}),
     "free_step": ("ind", {"out": "in"}),
     "outer": ("ind", {"A": "idd"}),
+    "outer_parts": ("ind", {"parts": "DPT"}),
     "weighted_sum": ("ind", {"out": "id"}),
-    "power_sums": ("iv", {"sums": "+i"}),
+    "power_sums": ("iv", {"sums": "ic"}),
     "normalized": ("iv", {"out": "iv"}),
     "normalized_at_once": ("iv", {"out": "iv"}),
     "count_sketch": ("ind", {"out": "ink"}),
-    "scatter": ("idd", {"out": "+ik"}),
+    "scatter": ("idd", {"out": "ibk"}),
+    "added": ("ipv", {"out": "iv"}),
     "product": ("idd", {"C": "idd"}),
-    "moments": ("idd", {"traces": "+i", "squares": "+i"}),
-    "bounds": ("i", {"out": "i"}),
+    "moments": ("idd", {"traces": "ic", "squares": "ic"}),
+    "bounds": ("ip", {"out": "i"}),
     "start": ("idd", {"Y": "idd", "Z": "idd"}),
     "finish": ("idd", {"out": "idd"}),
-    # What a second kernel adds up, where no atomics do.
-    "cupy gram": ("ind", {"K": "inn", "sums": "itn"}),
-    "cupy from_triangle": ("nn", {"sums": "tn"}),
-    "gram_parts": ("ind", {"parts": "NPT"}),
-    "outer_parts": ("ind", {"parts": "DPT"}),
-    "cupy power_sums": ("iv", {"sums": "ic"}),
-    "cupy scatter": ("idd", {"out": "ibk"}),
-    "added": ("ipv", {"out": "iv"}),
 }
 _USUAL = {"kind": 0, "gamma": 0.5, "tau": 0.5, "iterations": 10, "share": 0.25, "power": 1}
 
@@ -63,7 +60,7 @@ class Made(NamedTuple):
         so many blocks share the values of an image, as if that were longer."""
         name = self.kernel.removesuffix("_far")
         function, first, rest = getattr(self.b.launches, name), given[0], list(given)
-        axes, results = _RESULTS.get(f"{self.b.name} {name}") or _RESULTS.get(name, ("", {}))
+        axes, results = _RESULTS.get(name, ("", {}))
         sizes |= dict(zip(axes, first.shape, strict=False))
         args: dict[str, Any] = {}
         if name != self.kernel:  # as of a sketch for which there is not enough shared memory
@@ -105,7 +102,8 @@ def _tiles(sizes: dict[str, int]) -> dict[str, int]:
     """Along a side, in the triangles of all images, and the values of one."""
     images, n, d = (sizes.get(axis, 1) for axis in "ind")
     both = {"N": images * grids.triangle(n), "D": images * grids.triangle(d)}
-    return {"t": grids.tiles(n), "T": grids.TILE**2, **both}
+    sides = {"t": grids.tiles(n), "s": grids.tiles(d), "2": 2}
+    return {"T": grids.TILE**2, **sides, **both}
 
 
 def _result(name: str, axes: str, sizes: dict[str, int], dtype: Any) -> Array:

@@ -20,13 +20,17 @@ _LAST_BITS = "pow: the last bits of the logarithm, which the few results of thes
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
 _FAR = "pow: where its result is 0 or infinite anyway"
 _NAN = "pow: NaN either way"
+_SCALED = "pow: the smallest ordinary numbers are scaled as subnormal ones are, which is exact"
 _LDEXP = "ldexp: where it changes its way to the same number, at exponents that no float has"
 _OFF_DIAGONAL = "a part of a tile beside the diagonal: a row of it is never a column of it"
+_SAME_SIDE = (
+    "a part of a tile that is all on one side of the diagonal, by another row or column too"
+)
 _PADDING = "beyond the features or their ends: not kept, or times the zero of the other factor"
 _ZERO = "zero is zero either way"
+_NO_VALUES = "of a bin without values, of which there is none"
 _MENDED = "any row will do: the loops mend it"
 _SQUARE = "another side of a square matrix: equally long"
-_SAME_NUMBER = "the same number, before or after it was made 64 bits long or a global address"
 
 SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
     "cupy": {
@@ -61,24 +65,19 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "outer": {
             "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
-        "outer_parts": {
-            "if (feature >= n) row = column = T(0)": (_PADDING,) * 3,
-            "unsigned row = static_cast<unsigned>((root": (_MENDED,),
-        },
+        "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {"__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,)},
         "restored": {
             "static_cast<int>(whole), -most": ("a power of two with which no result is in range",),
         },
         "scatter": {
             "i < runs[u + 1]; ++i) total += value(i)": (
-                "of a bin without values, of which there is none",
+                _NO_VALUES,
                 "zero taken away, not added",
             ),
         },
         "scatter_far": {
-            "i < runs[u + 1]; ++i) total += value(i)": (
-                "of a bin without values, of which there is none",
-            ),
+            "i < runs[u + 1]; ++i) total += value(i)": (_NO_VALUES,),
         },
         "small_image": {
             "pow(weight * total / target, -tau)": (_MINUS_ONE, _LOW_BITS, _NAN),
@@ -91,43 +90,58 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         },
     },
     "numba": {
-        "bounds": {
-            "variance = abs(mean_square - mean * mean)": ("of the difference |.| is taken",)
-        },
-        "exact_rows": {"def exact_rows(": (_ALL_LANES,) * 2},
+        "added": {"while part < uint32(parts.shape[1])": (_TWICE,)},
+        "exact_rows": {"def exact_rows(": (_TWICE,)},
         "finish": {"factor = math.ldexp(math.sqrt(bound[image])": (_LDEXP,) * 2},
-        "first_step": {"target = math.pow(total, gamma)": (*(_NEGATIVE,) * 4, _NAN)},
+        "first_step": {
+            "target = math.pow(total, gamma)": (_NEGATIVE, _LAST_BITS, _SCALED, _FAR),
+            "weight = math.pow(total / target, -tau)": (_SCALED, _NEGATIVE),
+        },
+        "from_parts": {
+            "def from_parts(": ("the last barrier, after which nobody uses what it guards", _ZERO),
+        },
         "gram": {
-            "if tx == 0 and row < n": (
-                "rows from 48 on of a diagonal tile, columns below 32: no sum of theirs is there",
-            ),
-            "for i in range(4)": (_TWICE,),
-            "rows[r, tx] = P[image, row, k]": (_PADDING,),
+            "sums = cuda.local.array((4, 4), X.dtype)": (_MENDED,),
+            "tile = cuda.shared.array((HALF, WIDE), X.dtype)": (_MENDED,) * 2,
+            "def gram(": (_SAME_SIDE,) * 2,
+        },
+        "gram_parts": {
+            "def gram_parts(": (_MENDED,) * 3,
+            "for i in range(4)": (_TWICE,) * 2,
+            "rows[r, tx] = x if k < stop": (_PADDING,),
         },
         "largest": {
             "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
             "if uint32(cuda.threadIdx.x) & 31 == 0": (_SAME_LANE,) * 2,
         },
-        "moments": {"cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,)},
+        "moments": {
+            "if cuda.threadIdx.x == 0": (_SAME_LANE,),
+            "trace, square = sum_of_block(": (_ALL_LANES,),
+        },
+        "normalized": {
+            "def normalized(": ("without |.|, of what gets its sign then", _TWICE),
+            "value = V[image, j]": (_ALL_LANES,),
+        },
         "normalized_at_once": {
             "while j < count and scale > 0": (
                 "the largest of a warp: where it is zero, all of its values are",
                 "a sum of zeros, which is not used",
             ),
-            "def normalized_at_once(": (_ALL_LANES,) * 2,
+            "values = cuda.shared.array(0, V.dtype)": (_ALL_LANES,) * 2,
         },
-        "outer": {
-            "row = uint32(first + ty + 16 * i)": (_SAME_NUMBER,),
-            "if row < column and column < n": (_OFF_DIAGONAL,),
-        },
+        "outer": {"def outer(": (*(_OFF_DIAGONAL,) * 5, _SAME_SIDE, _MENDED)},
+        "outer_parts": {"def outer_parts(": (*(_MENDED,) * 3, *(_PADDING,) * 2)},
         "power_sums": {
-            "def power_sums(": (_ALL_LANES,) * 2,
-            "share = abs(V[image, j]) / scale": ("without |.|, of what is squared",),
+            "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
             "if uint32(cuda.threadIdx.x) & 31 == 0": (_SAME_LANE,),
         },
-        "product": {"C[image, p, q] = value + delta": (_SQUARE,)},
+        "product": {"columns[c, ty] = y if row < d": (_PADDING,)},
         "restored": {"math.ldexp(weight * factor, int32(whole))": (_LDEXP,)},
-        "row_forms": {"total += sums[i, j] * value": (_TWICE,)},
+        "row_forms": {
+            "rows[r, tx] = x if k < stop": (_PADDING,),
+            "last, final = uint32(P.shape[1] - 1)": (_SQUARE,),
+            "def row_forms(": (_ALL_LANES,),
+        },
         "scaled": {
             "if magnitude[image] > 0": ("the exponent of 0 is 0 with and without the test",),
             "exponent = math.frexp(magnitude[image])[1]": (
@@ -135,14 +149,14 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
                 "frexp: without its own test for 0, which has been made before",
             ),
         },
-        "scatter": {"histogram = cuda.shared.array(0, M.dtype)": ("nobody reads it",)},
+        "scatter_far": {"while i < stop": (_NO_VALUES,) * 2},
         "start": {"value, limit = A[image, p, q], bound[image]": (_SQUARE,)},
         "step": {
-            "if weight != 0": (_ALL_LANES,),
+            "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
             "math.pow(weight * total / targets[image, row], -tau)": (
                 *(_MINUS_ONE, _FAR, _LAST_BITS),
             ),
         },
-        "update": {"math.pow(weight * forms[i] / targets[i], -tau)": (_NAN, _NEGATIVE)},
+        "update": {"math.pow(weight * sums[i] / targets[i], -tau)": (_NAN, _NEGATIVE)},
     },
 }

@@ -19,10 +19,10 @@ from demopool.conformance.examples import Example
 from demopool.contract import ArrayFacts
 from demopool.implementations.cupy_cuda import launches, pool, power, signatures, sketch, weights
 from demopool.implementations.cupy_cuda.emulated import CupyEmulator
-from demopool.implementations.cupy_cuda.prepared import prepare
 from demopool.implementations.shared import grids, images
 from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
+from demopool.implementations.shared.prepared import prepare
 from demopool.implementations.shared.table import work_table
 from demopool.problem.routes import ROUTES
 

@@ -58,8 +58,6 @@ def test_every_launch_is_within_the_limits_of_every_device(count: int, n: int, d
             grids.rows(count, n)[1],
             grids.columns(count, d)[1],
             grids.chunks(count, d * d)[1],
-            grids.scatters(count, d, 8192, size, most)[1],
-            grids.scatters(count, d, 65536, size, most)[1],
             grids.sorted_scatters(count, d, 8192, size, most)[1],
             grids.sorted_scatters(count, d, 65536, size, most)[1],
             grids.pieces(count, d * d)[1],

@@ -21,30 +21,24 @@ FLOATS = (np.float32, np.float64)
 SIZES = KernelSizes(2, 140, 70, 50)
 """Three tiles along a side, of features that are not integers: their sums depend on the order."""
 
-ATOMIC = {
-    "cupy": set(),
-    "numba": {"gram", "row_forms", "power_sums", "moments", "scatter", "scatter_far"},
-}
-"""Kernels that add floating-point numbers atomically, as the documentation says."""
-
 COUNTED = [one for one in EVERY_KERNEL if one[1] in counted.names(BACKENDS[one[0]])]
 ADDING = [one for one in COUNTED if one[1] != "largest"]
 """Of the largest value, which Numba compares and swaps, the order does not matter."""
 
 
 @pytest.mark.parametrize(("backend", "kernel"), ADDING)
-def test_floating_point_numbers_are_added_atomically_only_where_it_is_said(
-    backend: str, kernel: str
-) -> None:
-    """A comparison and swap is such an addition too, where a GPU has none of its own. In a block
-    the order of warps is as free as that of blocks in a grid."""
+def test_no_kernel_adds_floating_point_numbers_atomically(backend: str, kernel: str) -> None:
     b = BACKENDS[backend]
     for dtype in FLOATS:
-        module = b.compiled(counted.launch(b, kernel, dtype=dtype))
-        code = [ins for function in module.program.functions.values() for ins in function.code]
-        atomics = [ins for ins in code if ins.op in ("atom", "red")]
-        floats = [ins for ins in atomics if ins.type in ("f32", "f64") or "cas" in ins.modifiers]
-        assert bool(floats) == (kernel in ATOMIC[backend])
+        assert not _atomic_additions(b.compiled(counted.launch(b, kernel, dtype=dtype)))
+
+
+def _atomic_additions(module: ptx.Module) -> list[str]:
+    """Of floating-point numbers. A comparison and swap is such an addition too, where a GPU has
+    none of its own. In a block the order of warps is as free as that of blocks in a grid."""
+    code = [ins for function in module.program.functions.values() for ins in function.code]
+    atomics = [ins for ins in code if ins.op in ("atom", "red")]
+    return [i.text for i in atomics if i.type in ("f32", "f64") or "cas" in i.modifiers]
 
 
 def _orders(count: int) -> list[list[tuple[int]]]:
@@ -62,21 +56,26 @@ def _depends_on_the_order(b: Backend, launch: Launch, module: ptx.Module | None 
     return any(_bits(b.run(launch, module, blocks=order)) != usual for order in orders)
 
 
-@pytest.mark.parametrize(
-    ("backend", "kernel"), [one for one in COUNTED if one[1] not in ATOMIC[one[0]]]
-)
+@pytest.mark.parametrize(("backend", "kernel"), COUNTED)
 def test_blocks_in_any_order_give_the_same_bits(backend: str, kernel: str) -> None:
     b = BACKENDS[backend]
     assert not _depends_on_the_order(b, counted.launch(b, kernel, SIZES))
 
 
-def test_an_atomic_addition_does_not(cupy: Backend) -> None:
-    """As this kernel added up chunks once."""
-    launch = Made(cupy, "power_sums")(random(2, 7000), positive(2), chunks=9)
-    assert not _depends_on_the_order(cupy, launch)
+ATOMIC = {
+    "cupy": "[-sums[blockIdx.x] = total-]{+atomicAdd(&sums[image], total)+}",
+    "numba": "[-sums[image, chunk] = total-]{+cuda.atomic.add(sums, (image, 0), total)+}",
+}
+"""As this kernel added up chunks once."""
+
+
+def test_an_atomic_addition_does_not(b: Backend) -> None:
+    launch = Made(b, "power_sums")(random(2, 7000), positive(2), chunks=9)
+    assert not _depends_on_the_order(b, launch)
     launch[2][2][...] = 0
-    atomic = "[-sums[blockIdx.x] = total-]{+atomicAdd(&sums[image], total)+}"
-    assert _depends_on_the_order(cupy, launch, cupy.spoilt(launch, atomic))
+    spoilt = b.spoilt(launch, ATOMIC[b.name])
+    assert _atomic_additions(spoilt)
+    assert _depends_on_the_order(b, launch, spoilt)
 
 
 # --- whole operations ---
@@ -92,6 +91,7 @@ def _parts_of(ops: dp.Operations) -> dict[str, Callable[[], Any]]:
         "K by several blocks": lambda: ops.weights(few.swapaxes(1, 2), iterations=2),
         "a sketch": lambda: ops.pool_sketch(X, h, route="moment"),
         "a long descriptor": lambda: ops.normalize(random(2, 13_000)),
+        "a root": lambda: ops.power(X, route="polar"),
     }
 
 
@@ -99,15 +99,19 @@ def _parts_of(ops: dp.Operations) -> dict[str, Callable[[], Any]]:
     "what", effort.cases(list(_parts_of(None)), ["weights", "a tile by several blocks", "a sketch"])
 )
 def test_operations_give_the_same_bits_with_blocks_in_another_order(
-    cupy: Backend, monkeypatch: pytest.MonkeyPatch, what: str
+    b: Backend, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    call = _parts_of(dp.backend(cupy.ptx))[what]
+    call = _parts_of(dp.backend(b.ptx))[what]
     usual, run, launched = call(), ptx.Module.launch, []
 
-    def reversed_blocks(self: ptx.Module, kernel: str, grid: int, *args: Any, **given: Any) -> Any:
-        launched.append(kernel.partition("<")[0])
-        return run(self, kernel, grid, *args, blocks=_orders(grid)[0], **given)
+    def reordered(way: int) -> Callable[..., Any]:
+        def launch(self: ptx.Module, kernel: str, grid: int, *args: Any, **given: Any) -> Any:
+            launched.append(kernel.partition("<")[0])
+            return run(self, kernel, grid, *args, blocks=_orders(grid)[way], **given)
 
-    monkeypatch.setattr(ptx.Module, "launch", reversed_blocks)
-    assert call().tobytes() == usual.tobytes()
+        return launch
+
+    for way in range(2):
+        monkeypatch.setattr(ptx.Module, "launch", reordered(way))
+        assert call().tobytes() == usual.tobytes()
     assert ("from_parts" in launched) == ("several blocks" in what)

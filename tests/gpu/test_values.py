@@ -67,6 +67,25 @@ def test_nan_is_not_normalized_away(ops: dp.Operations, values: int) -> None:
     assert np.isfinite(found[2]).all()
 
 
+@pytest.mark.parametrize("kind", ["signed-sqrt-l2", "l2"])
+@pytest.mark.parametrize("values", [70, 13_000])
+def test_descriptors_of_subnormal_numbers(
+    b: Backend, ops: dp.Operations, values: int, kind: str
+) -> None:
+    """Numba's kernels normalise them, in both ways to do it. CuPy's are compiled so that they count
+    as zero, and give them back as they are; beside ordinary numbers they do not matter."""
+    rng = np.random.default_rng(values)
+    v = (rng.integers(-900, 901, (2, values)) * 2.0**-149).astype(np.float32)
+    v[1, 0] = 1
+    assert 0 < np.abs(v[0]).max() < np.finfo(np.float32).tiny
+    found = ops.normalize(v, kind=kind)
+    if b.name == "numba":
+        _close(found[0], reference.normalize(v[0], kind=kind))
+    else:
+        np.testing.assert_array_equal(found[0], v[0])
+    _close(found[1], reference.normalize(v[1], kind=kind))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("route", ["dense", "matrix-free"])
 @pytest.mark.parametrize("scale", cases([1e-12, 1e12], [1e-12]))
@@ -259,13 +278,13 @@ def test_spectra_are_made_in_parts_where_memory_is_short(
 @pytest.mark.parametrize(("processors", "shared"), [(1, False), (108, True)])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_blocks_share_tiles_where_a_gpu_has_more_multiprocessors(
-    cupy: Backend, dtype: Any, processors: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+    b: Backend, dtype: Any, processors: int, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tile for each of five images: one multiprocessor runs four blocks at once, or two. Of 300
     columns each of two blocks has some whole slabs, and the last one a tail."""
-    emulator = cupy.emulated.CupyEmulator(processors=processors)
-    monkeypatch.setattr(cupy.emulated, "EMULATOR", emulator)
-    ops, X = dp.backend(cupy.ptx), _features(5, 300, 20, dtype=dtype)
+    emulator = type(b.emulated.EMULATOR)(processors=processors)
+    monkeypatch.setattr(b.emulated, "EMULATOR", emulator)
+    ops, X = dp.backend(b.ptx), _features(5, 300, 20, dtype=dtype)
     a = np.abs(_features(5, 300, dtype=dtype))
     features = np.ascontiguousarray(X.swapaxes(1, 2))
     with ptx.recording() as launched:

@@ -69,13 +69,12 @@ def _sinkhorn() -> list[Ratio]:
 def _scatter() -> list[Ratio]:
     """Scatter a given d x d matrix into k bins; NumPy gets the indices and signed values too."""
     from demopool.implementations.numba_cpu import sketch
-    from demopool.implementations.shared.prepared import prepare
 
     d, k = 2048, 8192
     M = features(d, d)
     M += M.T
     hashes = dp.hashes(d, k)
-    prepared = prepare(hashes)
+    prepared = sketch.prepare(hashes)
     index = (np.add.outer(hashes.h1, hashes.h2) % k).ravel()
     values = (np.multiply.outer(hashes.s1, hashes.s2) * M).ravel()
     bins = np.zeros(k, np.float32)

@@ -1,4 +1,4 @@
-"""Weighted pooling and the final normalisation."""
+"""Pooling of first order, and the final normalisation."""
 
 from __future__ import annotations
 
@@ -7,60 +7,15 @@ from typing import Any
 
 from numba import cuda, uint32
 
-from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
+from demopool.implementations.shared.grids import BLOCK, PIECE, WARP, WARPS
 
 from .tiles import (
-    HALF,
-    PADDED,
-    STEP,
-    WIDE,
     largest_of_block,
-    multiply_tiles,
-    place,
     quotient,
     remainder,
-    store_twice,
     sum_of_block,
     sum_of_warp,
-    triangle_row,
 )
-
-
-def outer(X: Any, a: Any, A: Any, tiles: Any) -> None:
-    """A = X^T diag(a) X; ``a`` has no columns for weights of 1."""
-    rows = cuda.shared.array((TILE, PADDED), X.dtype)
-    columns = cuda.shared.array((TILE, PADDED), X.dtype)
-    tile = cuda.shared.array((HALF, WIDE), X.dtype)
-    sums = cuda.local.array((4, 4), X.dtype)
-    tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    image = quotient(cuda.blockIdx.x, tiles)
-    number = remainder(cuda.blockIdx.x, tiles)
-    row = triangle_row(number)
-    first = uint32(row * TILE)
-    second = uint32((number - row * (row + 1) // 2) * TILE)
-    n, d = uint32(X.shape[1]), uint32(X.shape[2])
-    weighted = a.shape[1] > 0
-    zero = X.dtype.type(0)
-    for i in range(4):
-        for j in range(4):
-            sums[i, j] = zero
-    start = uint32(0)
-    while start < n:
-        # Neighbouring threads read neighbouring columns of one feature.
-        feature = uint32(start + ty)
-        weight = zero
-        if feature < n:
-            weight = a[image, feature] if weighted else X.dtype.type(1)
-        for i in range(4):
-            r = uint32(tx + 16 * i)
-            p, q = uint32(first + r), uint32(second + r)
-            rows[r, ty] = weight * X[image, feature, p] if feature < n and p < d else zero
-            columns[r, ty] = X[image, feature, q] if feature < n and q < d else zero
-        cuda.syncthreads()
-        multiply_tiles(rows, columns, sums, tx, ty)
-        cuda.syncthreads()
-        start = uint32(start + STEP)
-    store_twice(A, image, first, second, sums, tile, a[:, :0])
 
 
 def weighted_sum(X: Any, a: Any, out: Any, chunks: Any) -> None:
@@ -86,10 +41,13 @@ def weighted_sum(X: Any, a: Any, out: Any, chunks: Any) -> None:
         out[image, column] = total
 
 
-def power_sums(V: Any, magnitude: Any, sums: Any, chunks: Any, power: Any) -> None:
-    """Sum of (|v| / max |v|)^power, 1 or 2, of every image; ``sums`` starts at 0."""
-    image = quotient(cuda.blockIdx.x, chunks)
-    j = uint32(remainder(cuda.blockIdx.x, chunks) * BLOCK + cuda.threadIdx.x)
+def power_sums(V: Any, magnitude: Any, sums: Any, power: Any) -> None:
+    """Sums of (|v| / max |v|)^power, 1 or 2, over the chunks of every image, (images, chunks): one
+    number for each block."""
+    parts = cuda.shared.array(WARPS, V.dtype)
+    chunks = uint32(sums.shape[1])
+    image, chunk = quotient(cuda.blockIdx.x, chunks), remainder(cuda.blockIdx.x, chunks)
+    j = uint32(chunk * BLOCK + cuda.threadIdx.x)
     total = V.dtype.type(0)
     scale = magnitude[image]
     if scale > 0:
@@ -97,9 +55,9 @@ def power_sums(V: Any, magnitude: Any, sums: Any, chunks: Any, power: Any) -> No
             share = abs(V[image, j]) / scale
             total += share if power == 1 else share * share
             j = uint32(j + chunks * BLOCK)
-    total = sum_of_warp(total)
-    if uint32(cuda.threadIdx.x) & 31 == 0:
-        cuda.atomic.add(sums, image, total)
+    total = sum_of_block(total, parts)
+    if cuda.threadIdx.x == 0:
+        sums[image, chunk] = total
 
 
 @cuda.jit(device=True, inline="always")
@@ -112,11 +70,21 @@ def over_norm(value: Any, scale: Any, total: Any, power: Any) -> Any:
 
 
 def normalized(V: Any, magnitude: Any, sums: Any, out: Any, power: Any, blocks: Any) -> None:
-    """``blocks`` share an image; zeros stay zeros."""
-    image, j = place(blocks)
-    if j < uint32(V.shape[1]):
-        value, scale = V[image, j], magnitude[image]
-        out[image, j] = over_norm(value, scale, sums[image], power) if scale > 0 else value
+    """``blocks`` share an image, PIECE values each; zeros stay zeros. Every warp adds up the sums
+    of the chunks, in the same order."""
+    image = quotient(cuda.blockIdx.x, blocks)
+    j = uint32(remainder(cuda.blockIdx.x, blocks) * PIECE + cuda.threadIdx.x)
+    stop = min(uint32(j + PIECE), uint32(V.shape[1]))
+    scale, total = magnitude[image], V.dtype.type(0)
+    i = uint32(cuda.threadIdx.x & 31)
+    while i < sums.shape[1]:
+        total += sums[image, i]
+        i = uint32(i + WARP)
+    total = sum_of_warp(total)
+    while j < stop:
+        value = V[image, j]
+        out[image, j] = over_norm(value, scale, total, power) if scale > 0 else value
+        j = uint32(j + BLOCK)
 
 
 def normalized_at_once(V: Any, out: Any, power: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import cuda, uint32
 
-from demopool.implementations.shared.grids import BLOCK, TILE
+from demopool.implementations.shared.grids import BLOCK, TILE, WARPS
 
 from .tiles import (
     PADDED,
@@ -16,7 +16,8 @@ from .tiles import (
     place,
     quotient,
     remainder,
-    sum_of_warp,
+    set_to_zero,
+    sum_of_block,
 )
 
 
@@ -34,19 +35,19 @@ def product(P: Any, Q: Any, D: Any, C: Any, tiles: Any, of: tuple[Any, Any, Any]
     image = quotient(cuda.blockIdx.x, side * side)
     number = remainder(cuda.blockIdx.x, side * side)
     first, second = uint32(quotient(number, side) * TILE), uint32(remainder(number, side) * TILE)
-    d = uint32(P.shape[1])
+    d, last = uint32(P.shape[1]), uint32(P.shape[1] - 1)
     zero = P.dtype.type(0)
-    for i in range(4):
-        for j in range(4):
-            sums[i, j] = zero
+    set_to_zero(sums)
     start = uint32(0)
     while start < d:
+        # Beyond the last row or column the last one is read again, as in ``product_of_rows``.
         k, row = uint32(start + tx), uint32(start + ty)
         for i in range(4):
             r, c = uint32(ty + 16 * i), uint32(tx + 16 * i)
-            p, q = uint32(first + r), uint32(second + c)
-            rows[r, tx] = P[image, p, k] if p < d and k < d else zero
-            columns[c, ty] = Q[image, row, q] if row < d and q < d else zero
+            x = P[image, min(uint32(first + r), last), min(k, last)]
+            y = Q[image, min(row, last), min(uint32(second + c), last)]
+            rows[r, tx] = x if k < d else zero
+            columns[c, ty] = y if row < d else zero
         cuda.syncthreads()
         multiply_tiles(rows, columns, sums, tx, ty)
         cuda.syncthreads()
@@ -62,12 +63,16 @@ def product(P: Any, Q: Any, D: Any, C: Any, tiles: Any, of: tuple[Any, Any, Any]
                 C[image, p, q] = value + delta if i == j and p == q else value
 
 
-def moments(S: Any, traces: Any, squares: Any, blocks: Any) -> None:
-    """Trace and squared Frobenius norm of every matrix; both start at 0."""
-    image = quotient(cuda.blockIdx.x, blocks)
+def moments(S: Any, traces: Any, squares: Any) -> None:
+    """Trace and squared Frobenius norm of every matrix, in parts, (images, parts): one of each for
+    every block."""
+    parts = cuda.shared.array(WARPS, S.dtype)
+    others = cuda.shared.array(WARPS, S.dtype)
+    blocks = uint32(traces.shape[1])
+    image, part = quotient(cuda.blockIdx.x, blocks), remainder(cuda.blockIdx.x, blocks)
     d = uint32(S.shape[1])
     trace, square = S.dtype.type(0), S.dtype.type(0)
-    row = remainder(cuda.blockIdx.x, blocks)
+    row = uint32(part)
     while row < d:
         j = uint32(cuda.threadIdx.x)
         while j < d:
@@ -77,18 +82,24 @@ def moments(S: Any, traces: Any, squares: Any, blocks: Any) -> None:
                 trace += value
             j = uint32(j + BLOCK)
         row = uint32(row + blocks)
-    trace, square = sum_of_warp(trace), sum_of_warp(square)
-    if uint32(cuda.threadIdx.x) & 31 == 0:
-        cuda.atomic.add(traces, image, trace)
-        cuda.atomic.add(squares, image, square)
+    trace, square = sum_of_block(trace, parts), sum_of_block(square, others)
+    if cuda.threadIdx.x == 0:
+        traces[image, part] = trace
+        squares[image, part] = square
 
 
 def bounds(traces: Any, squares: Any, d: Any, eps: Any, out: Any) -> None:
-    """An upper bound of the spectrum of A from the moments of A^2 (see shared/roots.py)."""
+    """An upper bound of the spectrum of A from the moments of A^2 (see shared/roots.py), the parts
+    of which are added up in order."""
     image = uint32(cuda.blockIdx.x * BLOCK + cuda.threadIdx.x)
     if image < out.shape[0]:
         one = out.dtype.type(1)
-        mean, mean_square = traces[image] / d, squares[image] / d
+        trace, square, part = out.dtype.type(0), out.dtype.type(0), uint32(0)
+        while part < uint32(traces.shape[1]):
+            trace += traces[image, part]
+            square += squares[image, part]
+            part = uint32(part + 1)
+        mean, mean_square = trace / d, square / d
         variance = abs(mean_square - mean * mean) + out.dtype.type(32) * eps * mean_square
         bound = mean + math.sqrt((d - one) * variance)
         out[image] = math.sqrt(bound) if bound > 0 else one

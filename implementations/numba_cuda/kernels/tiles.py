@@ -133,6 +133,24 @@ def triangle_row(tile: Any) -> Any:
 
 
 @cuda.jit(device=True, inline="always")
+def tile_of_block(tiles: Any, parts: Any) -> Any:
+    """Where the tile of a block is, of those on and below the diagonals of all images: its image,
+    its first row and its first column; and which of the ``parts`` of it the block has."""
+    block, part = quotient(cuda.blockIdx.x, parts), remainder(cuda.blockIdx.x, parts)
+    number = remainder(block, tiles)
+    row = triangle_row(number)
+    column = uint32(number - row * (row + 1) // 2)
+    return (quotient(block, tiles), uint32(row * TILE), uint32(column * TILE)), part
+
+
+@cuda.jit(device=True, inline="always")
+def set_to_zero(sums: Any) -> None:
+    for i in range(4):
+        for j in range(4):
+            sums[i, j] = sums.dtype.type(0)
+
+
+@cuda.jit(device=True, inline="always")
 def multiply_tiles(rows: Any, columns: Any, sums: Any, tx: Any, ty: Any) -> None:
     """The products of STEP columns of two tiles, added to the results of a thread.
 
@@ -155,70 +173,28 @@ def multiply_tiles(rows: Any, columns: Any, sums: Any, tx: Any, ty: Any) -> None
 
 @cuda.jit(device=True, inline="always")
 def product_of_rows(
-    P: Any, Q: Any, image: Any, first: Any, second: Any, rows: Any, columns: Any, sums: Any
+    P: Any, Q: Any, at: Any, start: Any, stop: Any, rows: Any, columns: Any, sums: Any
 ) -> None:
-    """A tile of P Q^T: rows of P from ``first`` on with rows of Q from ``second`` on."""
+    """A tile of P Q^T, of the columns from ``start`` to ``stop``: rows of P and of Q from where the
+    tile begins.
+
+    Beyond the last row the last one is read again, without a branch: its products are not kept.
+    Beyond the last column are zeros.
+    """
+    image, first, second = at
     tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    n, m, d = uint32(P.shape[1]), uint32(Q.shape[1]), uint32(P.shape[2])
+    last, final = uint32(P.shape[1] - 1), uint32(Q.shape[1] - 1)
     zero = P.dtype.type(0)
-    start = uint32(0)
-    while start < d:
+    while start < stop:
         k = uint32(start + tx)
+        there = min(k, uint32(stop - 1))
         for i in range(4):
             r = uint32(ty + 16 * i)
-            row, column = uint32(first + r), uint32(second + r)
-            rows[r, tx] = P[image, row, k] if row < n and k < d else zero
-            columns[r, tx] = Q[image, column, k] if column < m and k < d else zero
+            x = P[image, min(uint32(first + r), last), there]
+            y = Q[image, min(uint32(second + r), final), there]
+            rows[r, tx] = x if k < stop else zero
+            columns[r, tx] = y if k < stop else zero
         cuda.syncthreads()
         multiply_tiles(rows, columns, sums, tx, ty)
         cuda.syncthreads()
         start = uint32(start + STEP)
-
-
-@cuda.jit(device=True, inline="always")
-def store_twice(
-    C: Any, image: Any, first: Any, second: Any, sums: Any, tile: Any, row_sums: Any
-) -> None:
-    """A tile of a symmetric C, and its mirror image through shared memory; sums of rows if asked.
-
-    Of a tile on the diagonal the part above it is the mirror image of the part below, like any
-    other: rounding must not make C less symmetric than it is.
-
-    ``row_sums`` is (images, n), or has no element if nobody wants them.
-    """
-    tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    n = uint32(C.shape[1])
-    zero = C.dtype.type(0)
-    wanted = row_sums.shape[1] > 0
-    for i in range(4):
-        row = uint32(first + ty + 16 * i)
-        total = zero
-        for j in range(4):
-            column = uint32(second + tx + 16 * j)
-            if row < n and column <= row:
-                C[image, row, column] = sums[i, j]
-                total += sums[i, j]
-        if wanted:
-            total = sum_of_half_warp(total)
-            if tx == 0 and row < n:
-                cuda.atomic.add(row_sums, (image, row), total)
-    # The mirror image in two halves: 64 rows of float64 would be too much shared memory.
-    for half in range(2):
-        for i in range(2):
-            for j in range(4):
-                tile[uint32(ty + 16 * i), uint32(tx + 16 * j)] = sums[2 * half + i, j]
-        cuda.syncthreads()
-        for i in range(4):
-            row = uint32(second + ty + 16 * i)
-            total = zero
-            for j in range(2):
-                column = uint32(first + 32 * half + tx + 16 * j)
-                value = tile[uint32(tx + 16 * j), uint32(ty + 16 * i)]
-                if row < column and column < n:
-                    C[image, row, column] = value
-                    total += value
-            if wanted:
-                total = sum_of_half_warp(total)
-                if tx == 0 and row < n:
-                    cuda.atomic.add(row_sums, (image, row), total)
-        cuda.syncthreads()

@@ -1,4 +1,4 @@
-"""Gamma-democratic weights: K with its row sums, and iterations on it or without it."""
+"""Gamma-democratic weights: iterations on K, or without it."""
 
 from __future__ import annotations
 
@@ -10,60 +10,40 @@ from numba import cuda, int32, uint32, uint64
 from demopool.implementations.shared.grids import BLOCK, TILE, WARP, WARPS
 
 from .tiles import (
-    HALF,
     PADDED,
-    WIDE,
     place,
     position,
     product_of_rows,
     quotient,
     remainder,
-    store_twice,
+    set_to_zero,
     sum_of_block,
     sum_of_half_warp,
     sum_of_warp,
-    triangle_row,
 )
 
-SQUARE, RECTIFY = 0, 1
 
+def first_step(
+    row_sums: Any, targets: Any, a: Any, gamma: Any, tau: Any, iterations: Any, blocks: Any
+) -> None:
+    """r = (K 1)^gamma, and the first iteration, which starts from a = 1; ``blocks`` share an image.
 
-def gram(X: Any, K: Any, row_sums: Any, tiles: Any, kernel: Any) -> None:
-    """K = (X X^T)^2, or max(X X^T, 0), and its row sums, which start at 0."""
-    rows = cuda.shared.array((TILE, PADDED), X.dtype)
-    columns = cuda.shared.array((TILE, PADDED), X.dtype)
-    tile = cuda.shared.array((HALF, WIDE), X.dtype)
-    sums = cuda.local.array((4, 4), X.dtype)
-    image = quotient(cuda.blockIdx.x, tiles)
-    number = remainder(cuda.blockIdx.x, tiles)
-    row = triangle_row(number)
-    first = uint32(row * TILE)
-    second = uint32((number - row * (row + 1) // 2) * TILE)
-    zero = X.dtype.type(0)
-    for i in range(4):
-        for j in range(4):
-            sums[i, j] = zero
-    product_of_rows(X, X, image, first, second, rows, columns, sums)
-    for i in range(4):
-        for j in range(4):
-            value = sums[i, j]
-            sums[i, j] = value * value if kernel == SQUARE else (zero if value < zero else value)
-    store_twice(K, image, first, second, sums, tile, row_sums)
-
-
-def first_step(row_sums: Any, targets: Any, a: Any, gamma: Any, tau: Any, iterations: Any) -> None:
-    """r = (K 1)^gamma, and the first iteration, which starts from a = 1; all arrays are flat."""
-    i = position()
-    if i < uint64(a.shape[0]):
-        total = row_sums[i]
+    The sums of rows come in parts, (images, parts, n), which are added up in order.
+    """
+    image, i = place(blocks)
+    if i < uint32(a.shape[1]):
+        total, part = a.dtype.type(0), uint32(0)
+        while part < uint32(row_sums.shape[1]):
+            total += row_sums[image, part, i]
+            part = uint32(part + 1)
         target, weight = a.dtype.type(0), a.dtype.type(0)
         if not total <= 0:  # NaN too, which makes the weight NaN
             target = math.pow(total, gamma)
             weight = a.dtype.type(1)
             if iterations > 0:
                 weight = math.pow(total / target, -tau)
-        targets[i] = target
-        a[i] = weight
+        targets[image, i] = target
+        a[image, i] = weight
 
 
 def step(K: Any, targets: Any, a: Any, out: Any, tau: Any, blocks: Any) -> None:
@@ -131,27 +111,25 @@ def small_image(K: Any, targets: Any, a: Any, tau: Any, iterations: Any) -> None
         i = uint32(i + BLOCK)
 
 
-def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any, column_tiles: Any) -> None:
-    """x_i^T M x_i for every row of every image, M symmetric; then the same of M's diagonal.
+def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any) -> None:
+    """x_i^T M x_i for every row of every image, M symmetric, and the same of M's diagonal.
 
-    A tile of X M, times the same tile of X, summed over the columns. ``forms`` is (2 images, n)
-    and starts at 0.
+    A tile of X M, times the same tile of X, summed over its columns: ``forms`` is (2, images, n,
+    tiles along d), for ``exact_rows`` to add up.
     """
     rows = cuda.shared.array((TILE, PADDED), X.dtype)
     columns = cuda.shared.array((TILE, PADDED), X.dtype)
     sums = cuda.local.array((4, 4), X.dtype)
     tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    tiles = uint32(row_tiles * column_tiles)
-    image = quotient(cuda.blockIdx.x, tiles)
-    number = remainder(cuda.blockIdx.x, tiles)
-    first = uint32(quotient(number, column_tiles) * TILE)
-    second = uint32(remainder(number, column_tiles) * TILE)
+    across = uint32(forms.shape[3])
+    image = quotient(cuda.blockIdx.x, row_tiles * across)
+    number = remainder(cuda.blockIdx.x, row_tiles * across)
+    part = remainder(number, across)
+    first, second = uint32(quotient(number, across) * TILE), uint32(part * TILE)
     n, d = uint32(X.shape[1]), uint32(X.shape[2])
     zero = X.dtype.type(0)
-    for i in range(4):
-        for j in range(4):
-            sums[i, j] = zero
-    product_of_rows(X, M, image, first, second, rows, columns, sums)
+    set_to_zero(sums)
+    product_of_rows(X, M, (image, first, second), uint32(0), d, rows, columns, sums)
     # Of the diagonal each column's value is read once, and kept where the last tile of X was.
     t = uint32(ty * 16 + tx)
     if t < TILE and second + t < d:
@@ -168,22 +146,31 @@ def row_forms(X: Any, M: Any, forms: Any, row_tiles: Any, column_tiles: Any) -> 
                 bound += value * value * rows[uint32(tx + 16 * j), 0]
         total, bound = sum_of_half_warp(total), sum_of_half_warp(bound)
         if tx == 0 and row < n:
-            cuda.atomic.add(forms, (image, row), total)
-            cuda.atomic.add(forms, (uint32(image + uint32(X.shape[0])), row), bound)
+            forms[0, image, row, part] = total
+            forms[1, image, row, part] = bound
 
 
-def exact_rows(X: Any, v: Any, forms: Any, share: Any) -> None:
-    """(K v)_i from the entries of K where x_i^T M x_i is below ``share`` of its bound, too small a
-    difference of large numbers (``shared/cancellation.py`` says why).
+def exact_rows(X: Any, v: Any, forms: Any, sums: Any, share: Any) -> None:
+    """(K v)_i: x_i^T M x_i, or from the entries of K where that is below ``share`` of its bound,
+    too small a difference of large numbers (``shared/cancellation.py`` says why).
 
     A block for each row, most leave at once. ``v`` has no columns for ones.
     """
     parts = cuda.shared.array(WARPS, X.dtype)
     n, d = uint32(X.shape[1]), uint32(X.shape[2])
     image, row = quotient(cuda.blockIdx.x, n), remainder(cuda.blockIdx.x, n)
-    if forms[image, row] >= share * forms[uint32(image + uint32(X.shape[0])), row]:
-        return  # a whole block
     warp, lane = uint32(cuda.threadIdx.x) >> 5, uint32(cuda.threadIdx.x) & 31
+    total, bound = X.dtype.type(0), X.dtype.type(0)
+    part = uint32(lane)
+    while part < forms.shape[3]:
+        total += forms[0, image, row, part]
+        bound += forms[1, image, row, part]
+        part = uint32(part + WARP)
+    total, bound = sum_of_warp(total), sum_of_warp(bound)
+    if total >= share * bound:
+        if cuda.threadIdx.x == 0:
+            sums[image, row] = total
+        return  # a whole block
     weighted = v.shape[1] > 0
     total = X.dtype.type(0)
     other = uint32(warp)
@@ -201,16 +188,16 @@ def exact_rows(X: Any, v: Any, forms: Any, share: Any) -> None:
         other = uint32(other + WARPS)
     total = sum_of_block(total, parts)
     if cuda.threadIdx.x == 0:
-        forms[image, row] = total
+        sums[image, row] = total
 
 
-def update(forms: Any, targets: Any, a: Any, tau: Any) -> None:
-    """a <- a / (a (K a) / r)^tau, K a where ``forms`` begins; all arrays are flat."""
+def update(sums: Any, targets: Any, a: Any, tau: Any) -> None:
+    """a <- a / (a (K a) / r)^tau, from ``sums`` = K a; all arrays are flat."""
     i = position()
     if i < uint64(a.shape[0]):
         weight = a[i]
         if weight != 0:
-            a[i] = weight * math.pow(weight * forms[i] / targets[i], -tau)
+            a[i] = weight * math.pow(weight * sums[i] / targets[i], -tau)
 
 
 def restored(a: Any, exponents: Any, power: Any, rest: Any, blocks: Any) -> None:
