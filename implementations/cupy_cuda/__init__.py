@@ -46,6 +46,8 @@ def _capability(route: Route) -> Capability:
 def _not_executed(route: Route) -> str:
     if route.operation == "normalize":
         return ""  # nothing but kernels of our own
+    if route.products == "cublas":
+        return _BY_PRODUCTS
     if route.name in ("dense", "moment"):
         return "cuBLAS's SYRK, for one image"
     if route.operation == "pool":

@@ -12,11 +12,11 @@ from demopool import ptx
 from demopool.contract import Hashes, Kernel
 from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
-from demopool.implementations.shared.table import work_table
 
-from . import pool, power, signatures, sketch, weights
+from . import signatures
 from .launcher import Array, Launch, Launcher
 from .prepared import PreparedHashes, prepare
+from .works import WORKS
 
 
 class CupyEmulator(Launcher):
@@ -96,9 +96,7 @@ def _place(array: Array) -> tuple[Launcher, Array]:
 class CupyPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device."""
 
-    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
-        work_table(weights, pool, sketch, power), _place
-    )
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return prepare(hashes, EMULATOR.asarray)

@@ -17,6 +17,14 @@ def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
     return on.xp.matmul(a[:, None, :], X)[:, 0, :]
 
 
+def cublas(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
+    """The full product of every image. Nobody promises that its two halves are the same bits, so
+    the mean of both is taken."""
+    weighted = X if a is None else X * a[:, :, None]
+    A = on.xp.matmul(on.xp.matrix_transpose(X), weighted)
+    return (A + on.xp.matrix_transpose(A)) * 0.5
+
+
 def second_moment(on: Launcher, X: Array, a: Array | None) -> Array:
     """Half of the product, and its mirror image: by cuBLAS for one image. For a batch it has no
     half, and CuPy would copy X to transpose it, so that is a kernel of our own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from demopool.implementations.shared import grids, scaling
@@ -10,15 +11,32 @@ from demopool.implementations.shared.cancellation import ALIGNED
 from . import launches, pool
 from .launcher import Array, Launcher, itemsize
 
+Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
+"""K of features, and the sums of its rows, which may come in parts: (images, parts, n)."""
+
 
 def dense(
     on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """The product by our kernels, or by cuBLAS for one image."""
+    return _dense(on, X, _gram, gamma, tau, iterations, order)
+
+
+def dense_cublas(
+    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+) -> Array:
+    """The full product of every image by cuBLAS."""
+    return _dense(on, X, _gram_cublas, gamma, tau, iterations, order)
+
+
+def _dense(
+    on: Launcher, X: Array, gram: Gram, gamma: float, tau: float, iterations: int, order: int
 ) -> Array:
     """K in memory, made with its row sums; then a pass over it for each iteration but the first,
     or all of them in shared memory where K fits."""
     n = X.shape[1]
     X, exponents = _in_range(on, X)
-    K, sums = _gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
+    K, sums = gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     targets, a, other = _vectors(on, X)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     if iterations > 1 and grids.small_image_bytes(n, itemsize(X)) <= on.max_shared:
@@ -66,6 +84,13 @@ def _gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
     else:
         on.run(launches.gram(X, K, sums, kind))
     return K, sums
+
+
+def _gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """Of second order. cuBLAS has no half of a product for a batch."""
+    K = on.xp.matmul(X, on.xp.matrix_transpose(X))
+    K *= K
+    return K, on.xp.sum(K, axis=-1)
 
 
 def _through_moment(on: Launcher, X: Array, a: Array | None) -> tuple[Array, Array]:

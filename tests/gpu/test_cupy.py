@@ -17,14 +17,14 @@ from demopool import ptx
 from demopool.conformance import engine
 from demopool.conformance.examples import Example
 from demopool.contract import ArrayFacts
-from demopool.implementations.cupy_cuda import launches, pool, power, signatures, sketch, weights
+from demopool.implementations.cupy_cuda import launches, signatures
 from demopool.implementations.cupy_cuda.emulated import CupyEmulator
 from demopool.implementations.cupy_cuda.prepared import prepare
+from demopool.implementations.cupy_cuda.works import WORKS
 from demopool.implementations.shared import grids, images
 from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
-from demopool.implementations.shared.table import work_table
-from demopool.problem.routes import ROUTES
+from demopool.problem.routes import routes_for
 
 Array = Any
 u32 = np.uint32
@@ -121,9 +121,7 @@ def strict() -> dp.Operations:
     on.xp = xp
 
     class StrictImplementation(HostImplementation):
-        kernels = images.kernels(
-            work_table(weights, pool, sketch, power), lambda array: (on, on.contiguous(array))
-        )
+        kernels = images.kernels(WORKS, lambda array: (on, on.contiguous(array)))
 
         def inspect(self, array: Any) -> ArrayFacts:
             assert array.device == device
@@ -143,7 +141,11 @@ def strict() -> dp.Operations:
 
 @pytest.mark.parametrize(
     ("operation", "route", "order"),
-    [(route.operation, route.name, order) for route in ROUTES for order in route.orders],
+    [
+        (route.operation, route.name, order)
+        for route in routes_for("cupy")
+        for order in route.orders
+    ],
 )
 @pytest.mark.parametrize("features", ["batch of 1", "n>d"])
 def test_every_route_stays_on_its_device_and_in_its_namespace(

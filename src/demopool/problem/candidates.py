@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from . import routes
 from .cases import Case
 from .operations import OPERATIONS
-from .vocabulary import DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
+from .vocabulary import BACKENDS, DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
 
 
 class _Pair(NamedTuple):
@@ -63,14 +63,25 @@ class Subject(NamedTuple):
         """The operations it takes, in the order of work, each with its route."""
         if self.kind == "operation":
             return {self.name: route}
-        chosen = routes.split(self.name, route)
-        operations = Descriptor(self.name).operations
-        steps = {operation: chosen.get(operation, "direct") for operation in operations}
-        return {**steps, "normalize": "direct"}
+        return {**routes.steps_of(self.name, route), "normalize": "direct"}
 
     def candidates(self, backends: tuple[str, ...] = TIMED_BACKENDS) -> tuple[Candidate, ...]:
-        """All of them, the same whatever is installed."""
-        return tuple(Candidate(b, route) for b in backends for route in self.routes())
+        """All of them, the same whatever is installed. A route that some libraries have is no
+        candidate of our backends of others."""
+        every = (Candidate(backend, route) for backend in backends for route in self.routes())
+        return tuple(c for c in every if c.backend not in BACKENDS or self._is_for(c))
+
+    def _is_for(self, candidate: Candidate) -> bool:
+        return all(
+            isinstance(known := routes.find(*step), str)
+            or candidate.backend.library in (known.libraries or (candidate.backend.library,))
+            for step in self.steps(candidate.route).items()
+        )
+
+    def is_raced(self, route: str) -> bool:
+        """By ``choose`` without being named."""
+        found = (routes.find(*step) for step in self.steps(route).items())
+        return all(isinstance(known, str) or known.is_raced for known in found)
 
     def output_shape(self, case: Case) -> tuple[int, ...]:
         """Of the result, batch included."""

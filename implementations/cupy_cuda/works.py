@@ -1,0 +1,15 @@
+"""What the launchers run, by operation and route; the ending of a route says what multiplies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from demopool.implementations.shared.table import work_table
+
+from . import pool, power, sketch, weights
+
+WORKS: dict[tuple[str, str], Any] = {
+    **work_table(weights, pool, sketch, power),
+    ("weights", "dense-cublas"): weights.dense_cublas,
+    ("pool", "cublas"): pool.cublas,
+}
