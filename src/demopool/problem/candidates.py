@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from . import routes
 from .cases import Case
 from .operations import OPERATIONS
-from .vocabulary import BACKENDS, DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
+from .vocabulary import DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
 
 
 class _Pair(NamedTuple):
@@ -69,19 +69,15 @@ class Subject(NamedTuple):
         """All of them, the same whatever is installed. A route that some libraries have is no
         candidate of our backends of others."""
         every = (Candidate(backend, route) for backend in backends for route in self.routes())
-        return tuple(c for c in every if c.backend not in BACKENDS or self._is_for(c))
-
-    def _is_for(self, candidate: Candidate) -> bool:
-        return all(
-            isinstance(known := routes.find(*step), str)
-            or candidate.backend.library in (known.libraries or (candidate.backend.library,))
-            for step in self.steps(candidate.route).items()
-        )
+        return tuple(c for c in every if all(r.is_for(c.backend) for r in self._known(c.route)))
 
     def is_raced(self, route: str) -> bool:
         """By ``choose`` without being named."""
-        found = (routes.find(*step) for step in self.steps(route).items())
-        return all(isinstance(known, str) or known.is_raced for known in found)
+        return all(known.is_raced for known in self._known(route))
+
+    def _known(self, route: str) -> list[routes.Route]:
+        found = [routes.find(*step) for step in self.steps(route).items()]
+        return [known for known in found if not isinstance(known, str)]
 
     def output_shape(self, case: Case) -> tuple[int, ...]:
         """Of the result, batch included."""

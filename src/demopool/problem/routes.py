@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidInput, Unsupported
 from .parameters import validated
-from .vocabulary import Descriptor
+from .vocabulary import BACKENDS, Backend, Descriptor
 
 
 class Sizes(NamedTuple):
@@ -68,6 +68,11 @@ class Route:
     is_raced: bool = True
     libraries: tuple[str, ...] = ()
     products: str = ""
+
+    def is_for(self, backend: Backend) -> bool:
+        """False of our backends of other libraries than it names, for which it is no matter."""
+        named = self.libraries or (backend.library,)
+        return backend not in BACKENDS or backend.library in named
 
 
 class _Power(NamedTuple):
