@@ -220,7 +220,7 @@ def _at(address: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 class RawModule:
     def __init__(self, code: str, *, name_expressions: list[str]) -> None:
-        assert code == signatures.SOURCE.read_text()
+        assert code == signatures.source()
         self._kernels = {name: RawKernel(name) for name in name_expressions}
 
     def get_function(self, name: str) -> RawKernel:

@@ -82,7 +82,7 @@ class CupyEmulator(Launcher):
 @cache
 def compiled(instance: str, arch: str) -> ptx.Module:
     """One kernel for one T."""
-    return ptx.compile(signatures.SOURCE, arch, names=[instance])
+    return ptx.compile(signatures.source(), arch, names=[instance])
 
 
 EMULATOR = CupyEmulator()

@@ -173,8 +173,8 @@ def refuse_capture(array: Any) -> None:
 @cache
 def _module(ctype: str) -> Any:
     """All kernels for one T, compiled together."""
-    source = signatures.SOURCE.read_text()
-    return cupy().RawModule(code=source, name_expressions=list(signatures.instances(ctype)))
+    names = list(signatures.instances(ctype))
+    return cupy().RawModule(code=signatures.source(), name_expressions=names)
 
 
 # --- graphs ---

@@ -17,7 +17,10 @@ import numpy as np
 
 from demopool.implementations.shared.grids import MAX_BLOCKS, MAX_THREADS, Shape
 
-SOURCE = Path(__file__).with_name("kernels.cu")
+_KERNELS = Path(__file__).with_name("kernels")
+_ORDER = ("common", "tiles", "products", "scales", "weights", "norms", "sketches")
+SOURCES = tuple(_KERNELS / f"{name}.cu" for name in _ORDER)
+"""The files of the kernels, each after those that it uses."""
 
 _C_TYPES = {
     "float": np.float32,
@@ -44,10 +47,16 @@ class Parameter(NamedTuple):
 
 
 @cache
+def source() -> str:
+    """All files as one, in which a compiler still knows each line by its file."""
+    return "".join(f'#line 1 "{file.name}"\n{file.read_text()}' for file in SOURCES)
+
+
+@cache
 def parameters() -> dict[str, tuple[Parameter, ...]]:
     """Of every kernel, in order."""
     head = r"__global__ (?:__launch_bounds__\([^)]*\) )?void (\w+)\(([^)]*)\)"
-    heads = re.findall(head, SOURCE.read_text())
+    heads = re.findall(head, source())
     return {name: tuple(_parameter(one) for one in given.split(",")) for name, given in heads}
 
 

@@ -37,7 +37,7 @@ u32 = np.uint32
 def everything(request: pytest.FixtureRequest) -> tuple[str, ptx.Module]:
     """All kernels for one T."""
     instances = signatures.instances(request.param)
-    return request.param, ptx.compile(signatures.SOURCE, "sm_80", names=instances)
+    return request.param, ptx.compile(signatures.source(), "sm_80", names=instances)
 
 
 def test_parameters_read_from_the_source_are_those_of_the_ptx(
@@ -59,14 +59,14 @@ def test_parameters_read_from_the_source_are_those_of_the_ptx(
 
 
 def test_the_source_and_the_launches_agree_on_sizes() -> None:
-    there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.SOURCE.read_text()))
+    there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.source()))
     for name in ("TILE", "BLOCK", "WARP", "FEATURES"):
         assert int(there[name]) == getattr(grids, name)
-    assert "PIECE = 8 * BLOCK;" in signatures.SOURCE.read_text()
+    assert "PIECE = 8 * BLOCK;" in signatures.source()
     assert grids.PIECE == 8 * grids.BLOCK
     assert int(there["STEP"]) * int(there["SLABS"]) == grids._GROUP
     assert int(there["HALF"]) == grids._HALF == grids.TILE // 2
-    kinds = re.search(r"enum Kind \{ (.*) \}", signatures.SOURCE.read_text())
+    kinds = re.search(r"enum Kind \{ (.*) \}", signatures.source())
     assert kinds is not None
     assert kinds[1].split(", ") == ["SQUARE", "RECTIFY", "KEEP"]
     assert (launches.SQUARE, launches.RECTIFY, launches.KEEP) == (0, 1, 2)
