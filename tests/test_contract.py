@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 import demopool as dp
 from demopool.contract import capabilities, registry
 from demopool.errors import BackendUnavailable, Unsupported
-from demopool.problem.candidates import Candidate, Subject
+from demopool.problem.candidates import Subject
 from demopool.problem.operations import OPERATIONS
 from demopool.problem.routes import ROUTES, demand, descriptor_routes, join, split, steps_of
 from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, State
@@ -164,7 +164,7 @@ def test_a_route_of_some_libraries_is_no_candidate_of_others() -> None:
     democratic = Subject("descriptor", "democratic")
     found = {str(c) for c in democratic.candidates() if c.route == "dense-cublas"}
     assert found == {"cupy:cuda/dense-cublas"}
-    assert Candidate("theirs:cpu", "dense-cublas") in democratic.candidates(("theirs:cpu",))
+    assert len(democratic.candidates(("theirs:cpu",))) == 2
     X = np.ones((1, 4, 3), np.float32)
     with pytest.raises(Unsupported, match="no backend here has it"):
         dp.describe(X, "democratic", route="dense-cublas")

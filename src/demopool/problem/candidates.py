@@ -67,7 +67,7 @@ class Subject(NamedTuple):
 
     def candidates(self, backends: tuple[str, ...] = TIMED_BACKENDS) -> tuple[Candidate, ...]:
         """All of them, the same whatever is installed. A route that some libraries have is no
-        candidate of our backends of others."""
+        candidate of others."""
         every = (Candidate(backend, route) for backend in backends for route in self.routes())
         return tuple(c for c in every if all(r.is_for(c.backend) for r in self._known(c.route)))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidInput, Unsupported
 from .parameters import validated
-from .vocabulary import BACKENDS, Backend, Descriptor
+from .vocabulary import Backend, Descriptor
 
 
 class Sizes(NamedTuple):
@@ -56,7 +56,7 @@ class Route:
 
     by_name_only   why it is never picked; empty if it may be
     is_raced       by ``choose`` without being named
-    libraries      those of our backends that have it so far; all of them if none is named
+    libraries      those that have it so far; all of them if none is named
     products       how its products are made, where that is not the usual way of a backend
     """
 
@@ -70,9 +70,8 @@ class Route:
     products: str = ""
 
     def is_for(self, backend: Backend) -> bool:
-        """False of our backends of other libraries than it names, for which it is no matter."""
-        named = self.libraries or (backend.library,)
-        return backend not in BACKENDS or backend.library in named
+        """False where it is no matter: it names other libraries."""
+        return not self.libraries or backend.library in self.libraries
 
 
 class _Power(NamedTuple):
