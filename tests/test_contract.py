@@ -147,7 +147,7 @@ def test_descriptor_routes_split_and_join(descriptor: str) -> None:
         assert join(descriptor, split(descriptor, route)) == route
     assert "dense+fft" in descriptor_routes("sketched-democratic")
     assert "gram+moment" in descriptor_routes("sketched-power")
-    assert descriptor_routes("sum") == ("direct", "cublas")
+    assert descriptor_routes("sum") == ("direct", "cublas", "tf32")
 
 
 def test_pooling_multiplies_as_the_weights_before_it_do() -> None:
@@ -165,6 +165,8 @@ def test_a_route_of_some_libraries_is_no_candidate_of_others() -> None:
     found = {str(c) for c in democratic.candidates() if c.route == "dense-cublas"}
     assert found == {"cupy:cuda/dense-cublas"}
     assert len(democratic.candidates(("theirs:cpu",))) == 2
+    assert not democratic.is_raced("dense-tf32")
+    assert democratic.is_raced("dense-cublas")
     X = np.ones((1, 4, 3), np.float32)
     with pytest.raises(Unsupported, match="no backend here has it"):
         dp.describe(X, "democratic", route="dense-cublas")

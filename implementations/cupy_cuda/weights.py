@@ -15,22 +15,38 @@ Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
 """K of features, and the sums of its rows, which may come in parts: (images, parts, n)."""
 
 
+def gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """By our kernels, with sums over every column of tiles; of one image by cuBLAS."""
+    images, n, d = X.shape
+    K, sums = on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
+    if images == 1:
+        # cuBLAS makes a triangle for one image, not for a batch of them.
+        on.lower_product(X[0, ...], K[0, ...], transposed=False)
+        on.run(launches.from_triangle(K, sums, kind))
+    elif (parts := pool.tile_parts(on, X, size=n, columns=d)) is not None:
+        on.run(launches.gram_parts(X, parts))
+        on.run(launches.from_parts(parts, K, sums, kind))
+    else:
+        on.run(launches.gram(X, K, sums, kind))
+    return K, sums
+
+
+def gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """Of second order, by the full product of every image."""
+    K = on.xp.matmul(X, on.xp.matrix_transpose(X))
+    K *= K
+    return K, on.xp.sum(K, axis=-1)
+
+
 def dense(
-    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
-) -> Array:
-    """The product by our kernels, or by cuBLAS for one image."""
-    return _dense(on, X, _gram, gamma, tau, iterations, order)
-
-
-def dense_cublas(
-    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
-) -> Array:
-    """The full product of every image by cuBLAS."""
-    return _dense(on, X, _gram_cublas, gamma, tau, iterations, order)
-
-
-def _dense(
-    on: Launcher, X: Array, gram: Gram, gamma: float, tau: float, iterations: int, order: int
+    on: Launcher,
+    X: Array,
+    *,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    gram: Gram = gram,
 ) -> Array:
     """K in memory, made with its row sums; then a pass over it for each iteration but the first,
     or all of them in shared memory where K fits."""
@@ -68,29 +84,6 @@ def matrix_free(
         a, other = other, a
     power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     return _restored(on, a, exponents, power)
-
-
-def _gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
-    """K, and the sums of its rows over every column of tiles."""
-    images, n, d = X.shape
-    K, sums = on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
-    if images == 1:
-        # cuBLAS makes a triangle for one image, not for a batch of them.
-        on.lower_product(X[0, ...], K[0, ...], transposed=False)
-        on.run(launches.from_triangle(K, sums, kind))
-    elif (parts := pool.tile_parts(on, X, size=n, columns=d)) is not None:
-        on.run(launches.gram_parts(X, parts))
-        on.run(launches.from_parts(parts, K, sums, kind))
-    else:
-        on.run(launches.gram(X, K, sums, kind))
-    return K, sums
-
-
-def _gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
-    """Of second order. cuBLAS has no half of a product for a batch."""
-    K = on.xp.matmul(X, on.xp.matrix_transpose(X))
-    K *= K
-    return K, on.xp.sum(K, axis=-1)
 
 
 def _through_moment(on: Launcher, X: Array, a: Array | None) -> tuple[Array, Array]:

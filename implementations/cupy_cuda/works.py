@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from demopool.implementations.shared.table import work_table
@@ -10,6 +11,6 @@ from . import pool, power, sketch, weights
 
 WORKS: dict[tuple[str, str], Any] = {
     **work_table(weights, pool, sketch, power),
-    ("weights", "dense-cublas"): weights.dense_cublas,
+    ("weights", "dense-cublas"): partial(weights.dense, gram=weights.gram_cublas),
     ("pool", "cublas"): pool.cublas,
 }

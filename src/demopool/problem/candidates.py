@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 from . import routes
 from .cases import Case
 from .operations import OPERATIONS
+from .routes import Route
 from .vocabulary import DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
 
 
@@ -75,7 +76,7 @@ class Subject(NamedTuple):
         """By ``choose`` without being named."""
         return all(known.is_raced for known in self._known(route))
 
-    def _known(self, route: str) -> list[routes.Route]:
+    def _known(self, route: str) -> list[Route]:
         found = [routes.find(*step) for step in self.steps(route).items()]
         return [known for known in found if not isinstance(known, str)]
 

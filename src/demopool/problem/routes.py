@@ -122,8 +122,17 @@ _OF_A = (
 )
 _OF_X = (*_OF_A, _Power("gram", is_factored=True), _Power("svd", is_factored=True))
 
-# The first is the full product of every image, by a library.
-_PRODUCTS = tuple(made.routes() for made in (_Products("cublas", ("cupy",)),))
+# The full product of every image by a library, and float32 by three products of TF32.
+_PRODUCTS = tuple(
+    made.routes()
+    for made in (
+        _Products("cublas", ("cupy",)),
+        _Products("tf32", ("triton",), "it multiplies in TF32, and must be asked for by its name"),
+    )
+)
+LEFT_OUT = {"tf32": 88 * 2.0**-24}
+"""By how products are made: their error beyond that of float32, at most, in units of the sum of
+|x y|. ``conformance/tolerance.py`` derives it."""
 
 ROUTES: tuple[Route, ...] = (
     Route("weights", "dense", orders=(1, 2)),
@@ -217,6 +226,11 @@ def demand(descriptor: str, route: str) -> dict[str, str]:
         if known is not None and known.products and len(chosen) > 1:
             raise Unsupported(f"{descriptor} by {route}", f"{name} is for sum and democratic alone")
     return chosen
+
+
+def left_out(route: str) -> float:
+    """What the products of a route of weights, of pooling, or of a descriptor leave out."""
+    return LEFT_OUT.get(route.rpartition("-")[2], 0.0)
 
 
 def steps_of(descriptor: str, route: str) -> dict[str, str]:
