@@ -268,7 +268,8 @@ def test_explain_says_what_is_wrong_with_a_name(plain_environment: dict[str, str
     done = _explain("--route", "foo", env=plain_environment)
     assert done.returncode == 2
     assert (
-        "route must be auto or one of dense, matrix-free, dense-cublas, dense-tf32 for" in done.stderr
+        "route must be auto or one of dense, matrix-free, dense-cublas, dense-tf32 for"
+        in done.stderr
     )
     absent = next((b for b in registry.names() if b not in registry.available()), None)
     if absent:

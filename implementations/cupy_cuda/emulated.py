@@ -41,6 +41,10 @@ class CupyEmulator(Launcher):
     def processors(self) -> int:
         return self._processors
 
+    @property
+    def capability(self) -> int:
+        return int(self.arch.removeprefix("sm_"))
+
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
         given = [self.raw(arg) for arg in args]
@@ -82,7 +86,9 @@ class CupyEmulator(Launcher):
 @cache
 def compiled(instance: str, arch: str) -> ptx.Module:
     """One kernel for one T."""
-    return ptx.compile(signatures.source(), arch, names=[instance])
+    tensor = instance in signatures.tensor_instances()
+    source = signatures.tensor_source() if tensor else signatures.source()
+    return ptx.compile(source, arch, names=[instance])
 
 
 EMULATOR = CupyEmulator()

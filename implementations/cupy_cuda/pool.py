@@ -5,7 +5,7 @@ from __future__ import annotations
 from demopool.implementations.shared import grids
 
 from . import launches
-from .launcher import Array, Launcher, itemsize
+from .launcher import TF32, Array, Launcher, ended, itemsize
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
@@ -25,20 +25,35 @@ def cublas(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
     return (A + on.xp.matrix_transpose(A)) * 0.5
 
 
+def tf32(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
+    """Half of the product on tensor cores."""
+    on.demand_tf32()
+    return _by_tiles(on, X, a, TF32)
+
+
 def second_moment(on: Launcher, X: Array, a: Array | None) -> Array:
     """Half of the product, and its mirror image: by cuBLAS for one image. For a batch it has no
     half, and CuPy would copy X to transpose it, so that is a kernel of our own."""
     images, _, d = X.shape
+    if images != 1:
+        return _by_tiles(on, X, a)
     out = on.empty((images, d, d), X)
-    if images == 1:
-        weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
-        on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
-        on.run(launches.from_triangle(out, out, launches.KEEP))
-    elif (parts := tile_parts(on, X, size=d, columns=X.shape[1])) is not None:
-        on.run(launches.outer_parts(X, a, parts))
-        on.run(launches.from_parts(parts, out, out, launches.KEEP))
+    weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
+    on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
+    on.run(launches.from_triangle(out, out, launches.KEEP))
+    return out
+
+
+def _by_tiles(on: Launcher, X: Array, a: Array | None, ending: str = "") -> Array:
+    """By our kernels, those with an ending of their names."""
+    images, n, d = X.shape
+    out = on.empty((images, d, d), X)
+    parts = tile_parts(on, X, size=d, columns=n)
+    if parts is None:
+        on.run(ended(launches.outer(X, a, out), ending))
     else:
-        on.run(launches.outer(X, a, out))
+        on.run(ended(launches.outer_parts(X, a, parts), ending))
+        on.run(launches.from_parts(parts, out, out, launches.KEEP))
     return out
 
 

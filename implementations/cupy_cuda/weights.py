@@ -9,7 +9,7 @@ from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import launches, pool
-from .launcher import Array, Launcher, itemsize
+from .launcher import TF32, Array, Launcher, ended, itemsize
 
 Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
 """K of features, and the sums of its rows, which may come in parts: (images, parts, n)."""
@@ -17,18 +17,37 @@ Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
 
 def gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
     """By our kernels, with sums over every column of tiles; of one image by cuBLAS."""
-    images, n, d = X.shape
-    K, sums = on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
-    if images == 1:
-        # cuBLAS makes a triangle for one image, not for a batch of them.
-        on.lower_product(X[0, ...], K[0, ...], transposed=False)
-        on.run(launches.from_triangle(K, sums, kind))
-    elif (parts := pool.tile_parts(on, X, size=n, columns=d)) is not None:
-        on.run(launches.gram_parts(X, parts))
-        on.run(launches.from_parts(parts, K, sums, kind))
-    else:
-        on.run(launches.gram(X, K, sums, kind))
+    if X.shape[0] != 1:
+        return _by_tiles(on, X, kind)
+    # cuBLAS makes a triangle for one image, not for a batch of them.
+    K, sums = _room(on, X)
+    on.lower_product(X[0, ...], K[0, ...], transposed=False)
+    on.run(launches.from_triangle(K, sums, kind))
     return K, sums
+
+
+def gram_tf32(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """On tensor cores."""
+    on.demand_tf32()
+    return _by_tiles(on, X, kind, TF32)
+
+
+def _by_tiles(on: Launcher, X: Array, kind: int, ending: str = "") -> tuple[Array, Array]:
+    """By our kernels, those with an ending of their names."""
+    _, n, d = X.shape
+    K, sums = _room(on, X)
+    parts = pool.tile_parts(on, X, size=n, columns=d)
+    if parts is None:
+        on.run(ended(launches.gram(X, K, sums, kind), ending))
+    else:
+        on.run(ended(launches.gram_parts(X, parts), ending))
+        on.run(launches.from_parts(parts, K, sums, kind))
+    return K, sums
+
+
+def _room(on: Launcher, X: Array) -> tuple[Array, Array]:
+    images, n, _ = X.shape
+    return on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
 
 
 def gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:

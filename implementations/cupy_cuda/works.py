@@ -12,5 +12,7 @@ from . import pool, power, sketch, weights
 WORKS: dict[tuple[str, str], Any] = {
     **work_table(weights, pool, sketch, power),
     ("weights", "dense-cublas"): partial(weights.dense, gram=weights.gram_cublas),
+    ("weights", "dense-tf32"): partial(weights.dense, gram=weights.gram_tf32),
     ("pool", "cublas"): pool.cublas,
+    ("pool", "tf32"): pool.tf32,
 }

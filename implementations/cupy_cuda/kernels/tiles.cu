@@ -107,10 +107,10 @@ __device__ __forceinline__ void add_products(T (&sums)[SIDE<T>][SIDE<T>], const 
 
 // A tile of a product from `start` to `stop`. Some slabs are added up on their own first: in one
 // long sum of equal terms, as of an image of one colour, all rounding errors have one sign. `space`
-// has room for two slabs of both factors, and is free after it.
-template <typename T, typename Factors>
+// has room for two slabs of both factors, and is free after it. `add` makes the products of a slab.
+template <typename T, typename Factors, typename Add>
 __device__ __forceinline__ void multiply(T (&sums)[SIDE<T>][SIDE<T>], T* space, unsigned start,
-                                         unsigned stop, const Factors& factors) {
+                                         unsigned stop, const Factors& factors, const Add& add) {
   if (start >= stop) return;  // nothing to add up: a whole block
   T parts[SIDE<T>][SIDE<T>] = {}, rows[LOADS<T>], columns[LOADS<T>];
   unsigned slab = 0;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void multiply(T (&sums)[SIDE<T>][SIDE<T>], T* space, 
 #pragma unroll
       for (unsigned i = 0; i < LOADS<T>; ++i) factors.read(start, i, rows[i], columns[i]);
     }
-    add_products(parts, space + slab % 2 * (2 * STEP * ROW<T>));
+    add(parts, space + slab % 2 * (2 * STEP * ROW<T>));
     ++slab;
     if (slab % SLABS == 0 || start >= stop) {
 #pragma unroll
@@ -148,4 +148,12 @@ __device__ __forceinline__ void multiply(T (&sums)[SIDE<T>][SIDE<T>], T* space, 
     }
     __syncthreads();
   }
+}
+
+template <typename T, typename Factors>
+__device__ __forceinline__ void multiply(T (&sums)[SIDE<T>][SIDE<T>], T* space, unsigned start,
+                                         unsigned stop, const Factors& factors) {
+  multiply(sums, space, start, stop, factors, [](auto& parts, const T* slab) {
+    add_products(parts, slab);
+  });
 }

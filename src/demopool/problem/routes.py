@@ -127,7 +127,9 @@ _PRODUCTS = tuple(
     made.routes()
     for made in (
         _Products("cublas", ("cupy",)),
-        _Products("tf32", ("triton",), "it multiplies in TF32, and must be asked for by its name"),
+        _Products(
+            "tf32", ("cupy", "triton"), "it multiplies in TF32, and must be asked for by its name"
+        ),
     )
 )
 LEFT_OUT = {"tf32": 88 * 2.0**-24}
