@@ -37,7 +37,9 @@ _BY_PRODUCTS = "cuBLAS's products"
 
 def _capability(route: Route) -> Capability:
     """CuPy has no bfloat16; a matrix rounded to float16 is not positive semi-definite."""
-    dtypes = _FLOATS if route.operation == "matrix_power" else ("float16", *_FLOATS)
+    dtypes: tuple[str, ...] = ("float16", *_FLOATS)
+    if route.operation == "matrix_power":
+        dtypes = _FLOATS
     if route.products == "tf32":
         dtypes = ("float32",)
     return Capability(
