@@ -96,6 +96,7 @@ def _place(array: Array) -> tuple[Launcher, Array]:
 class CupyPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device."""
 
+    pools_triangles = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
         work_table(weights, pool, sketch, power), _place
     )

@@ -49,6 +49,7 @@ class CupyCudaImplementation(Implementation):
     Kernels run on the GPU of the array and on CuPy's current stream.
     """
 
+    pools_triangles = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
         work_table(weights, pool, sketch, power), _place
     )
