@@ -45,7 +45,9 @@ _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "cupy from_triangle": ("nn", {"sums": "tn"}),
     "gram_parts": ("ind", {"parts": "NPT"}),
     "outer_parts": ("ind", {"parts": "DPT"}),
-    "cupy power_sums": ("iv", {"sums": "ic"}),
+    "cupy power_sums": ("iv", {"sums": "i2c"}),
+    "triangle_sums": ("idd", {"sums": "i2c"}),
+    "normalized_triangle": ("idd", {"out": "idd"}),
     "cupy scatter": ("idd", {"out": "ibk"}),
     "added": ("ipv", {"out": "iv"}),
 }
@@ -77,12 +79,12 @@ class Made(NamedTuple):
         self, function: Any, results: dict[str, str], rest: list[Any], sizes: Any, first: Array
     ) -> dict[str, Any]:
         args: dict[str, Any] = {}
-        for parameter in inspect.signature(function).parameters:
+        for parameter, known in inspect.signature(function).parameters.items():
             if parameter in results:
                 args[parameter] = _result(parameter, results[parameter], sizes, first.dtype)
             elif rest:
                 args[parameter] = self._or_absent(rest.pop(0), first)
-            elif parameter in _USUAL:
+            elif parameter in _USUAL and known.default is inspect.Parameter.empty:
                 args[parameter] = _USUAL[parameter]
         return args
 
@@ -105,7 +107,7 @@ def _tiles(sizes: dict[str, int]) -> dict[str, int]:
     """Along a side, in the triangles of all images, and the values of one."""
     images, n, d = (sizes.get(axis, 1) for axis in "ind")
     both = {"N": images * grids.triangle(n), "D": images * grids.triangle(d)}
-    return {"t": grids.tiles(n), "T": grids.TILE**2, **both}
+    return {"t": grids.tiles(n), "T": grids.TILE**2, "2": 2, **both}
 
 
 def _result(name: str, axes: str, sizes: dict[str, int], dtype: Any) -> Array:

@@ -62,14 +62,15 @@ def test_the_source_and_the_launches_agree_on_sizes() -> None:
     there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.source()))
     for name in ("TILE", "BLOCK", "WARP", "FEATURES"):
         assert int(there[name]) == getattr(grids, name)
-    assert "PIECE = 8 * BLOCK;" in signatures.source()
-    assert grids.PIECE == 8 * grids.BLOCK
+    assert "PIECE = 16 * BLOCK;" in signatures.source()
+    assert grids.PIECE == 16 * grids.BLOCK
     assert int(there["STEP"]) * int(there["SLABS"]) == grids._GROUP
     assert int(there["HALF"]) == grids._HALF == grids.TILE // 2
     kinds = re.search(r"enum Kind \{ (.*) \}", signatures.source())
     assert kinds is not None
-    assert kinds[1].split(", ") == ["SQUARE", "RECTIFY", "KEEP"]
-    assert (launches.SQUARE, launches.RECTIFY, launches.KEEP) == (0, 1, 2)
+    assert kinds[1].split(", ") == ["SQUARE", "RECTIFY", "KEEP", "LOWER"]
+    numbers = (launches.SQUARE, launches.RECTIFY, launches.KEEP, launches.LOWER)
+    assert numbers == (0, 1, 2, 3)
 
 
 V, OUT = np.zeros((2, 8), np.float32), np.zeros(2, np.float32)

@@ -13,7 +13,7 @@ import demopool as dp
 from demopool import ptx
 
 from . import counted
-from .arrays import KernelSizes, positive, random
+from .arrays import KernelSizes, random
 from .backends import BACKENDS, EVERY_KERNEL, Backend, Launch
 from .made import Made
 
@@ -72,10 +72,11 @@ def test_blocks_in_any_order_give_the_same_bits(backend: str, kernel: str) -> No
 
 def test_an_atomic_addition_does_not(cupy: Backend) -> None:
     """As this kernel added up chunks once."""
-    launch = Made(cupy, "power_sums")(random(2, 7000), positive(2), chunks=9)
+    launch = Made(cupy, "power_sums")(random(2, 7000), chunks=9)
     assert not _depends_on_the_order(cupy, launch)
-    launch[2][2][...] = 0
-    atomic = "[-sums[blockIdx.x] = total-]{+atomicAdd(&sums[image], total)+}"
+    launch[2][1][...] = 0
+    atomic = "[-sum.put(sums + 2 * image * chunks + blockIdx.x % chunks, chunks)-]"
+    atomic += "{+atomicAdd(&sums[2 * image * chunks], sum.total)+}"
     assert _depends_on_the_order(cupy, launch, cupy.spoilt(launch, atomic))
 
 

@@ -23,32 +23,14 @@ __device__ __forceinline__ T sum_of(T value, unsigned lanes) {
   return value;
 }
 
+__device__ __forceinline__ float larger(float a, float b) { return fmax(a, b); }
+__device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ int larger(int a, int b) { return max(a, b); }
+
 template <typename T>
 __device__ __forceinline__ T largest_of_warp(T value) {
   for (unsigned step = WARP / 2; step > 0; step /= 2)
-    value = fmax(value, __shfl_xor_sync(ALL_LANES, value, step));
-  return value;
-}
-
-// Over a block of BLOCK threads; all of them get the result. `parts` must not be written again
-// before a barrier.
-template <typename T>
-__device__ __forceinline__ T sum_of_block(T value, T* parts) {
-  value = sum_of(value, WARP);
-  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
-  __syncthreads();
-  value = parts[0];
-  for (unsigned i = 1; i < WARPS; ++i) value += parts[i];
-  return value;
-}
-
-template <typename T>
-__device__ __forceinline__ T largest_of_block(T value, T* parts) {
-  value = largest_of_warp(value);
-  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
-  __syncthreads();
-  value = parts[0];
-  for (unsigned i = 1; i < WARPS; ++i) value = fmax(value, parts[i]);
+    value = larger(value, __shfl_xor_sync(ALL_LANES, value, step));
   return value;
 }
 

@@ -1,6 +1,8 @@
 // Symmetric products, and what leaves a tile of them: both triangles, and sums of its rows.
 
-enum Kind { SQUARE, RECTIFY, KEEP };
+// What becomes of a product, and whether it has row sums (the first two) and a mirror image (the
+// first three).
+enum Kind { SQUARE, RECTIFY, KEEP, LOWER };
 
 template <typename T>
 __device__ __forceinline__ T kernel_of(T product, int kind) {
@@ -43,22 +45,37 @@ struct RowSums {
   }
 };
 
-// 32 rows of a tile of a symmetric C from `space`, if they are new, and their mirror image. Of a
-// tile on the diagonal the part above it is the mirror image of the part below, like any other:
-// rounding must not make C less symmetric than it is.
-template <typename T>
-__device__ __forceinline__ void store_twice(T* C, const T* space, bool is_new, const Place& at,
-                                            unsigned half, unsigned n) {
-  const unsigned first = at.first + half * HALF;
-  if (is_new) {
+// 32 rows of a tile of a symmetric C: what `change` makes of them to `space`, and from there to C.
+template <typename T, typename Change>
+__device__ __forceinline__ void read_half(T* space, const T* C, const Place& at, unsigned half,
+                                          unsigned n, Change change) {
 #pragma unroll 4
-    for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
-      const unsigned i = turn * THREADS<T> + threadIdx.x;
-      const unsigned row = first + i / TILE, column = at.second + i % TILE;
-      if (row < n && column <= row)
-        C[static_cast<size_t>(row) * n + column] = space[i / TILE * ROW<T> + i % TILE];
-    }
+  for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
+    const unsigned i = turn * THREADS<T> + threadIdx.x;
+    const unsigned p = at.first + half * HALF + i / TILE, q = at.second + i % TILE;
+    const T value = p < n && q <= p ? C[static_cast<size_t>(p) * n + q] : T(0);
+    space[i / TILE * ROW<T> + i % TILE] = change(value);
   }
+}
+
+template <typename T>
+__device__ __forceinline__ void store_half(T* C, const T* space, const Place& at, unsigned half,
+                                           unsigned n) {
+#pragma unroll 4
+  for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
+    const unsigned i = turn * THREADS<T> + threadIdx.x;
+    const unsigned row = at.first + half * HALF + i / TILE, column = at.second + i % TILE;
+    if (row < n && column <= row)
+      C[static_cast<size_t>(row) * n + column] = space[i / TILE * ROW<T> + i % TILE];
+  }
+}
+
+// Their mirror image. Of a tile on the diagonal the part above it is the mirror image of the part
+// below, like any other: rounding must not make C less symmetric than it is.
+template <typename T>
+__device__ __forceinline__ void mirror_half(T* C, const T* space, const Place& at, unsigned half,
+                                            unsigned n) {
+  const unsigned first = at.first + half * HALF;
 #pragma unroll 4
   for (unsigned turn = 0; turn < HALF * TILE / VECTOR<T> / THREADS<T>; ++turn) {
     const unsigned i = turn * THREADS<T> + threadIdx.x;
@@ -101,11 +118,12 @@ __device__ __forceinline__ void finish(T* C, T* row_sums, T (&sums)[SIDE<T>][SID
   for (unsigned half = 0; half < 2; ++half) {
     put_half(space, sums, half);
     __syncthreads();
-    store_twice(C, space, true, at, half, n);
-    if (kind != KEEP) of_rows.add(space, at, half, n);
+    store_half(C, space, at, half, n);
+    if (kind != LOWER) mirror_half(C, space, at, half, n);
+    if (kind < KEEP) of_rows.add(space, at, half, n);
     __syncthreads();
   }
-  if (kind != KEEP) of_rows.write(row_sums, at, n);
+  if (kind < KEEP) of_rows.write(row_sums, at, n);
 }
 
 // The results of a thread as a part of a sum, and a sum of parts, in order. They are where the same
@@ -145,10 +163,12 @@ __global__ __launch_bounds__(THREADS<T>) void gram(const T* X, T* K, T* row_sums
   finish(K + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
 }
 
-// A = X^T diag(a) X of a batch; `tiles` in a triangle. For one image a library has SYRK.
+// A = X^T diag(a) X of a batch, or with LOWER its lower triangle; `tiles` in a triangle. For one
+// image a library has SYRK.
 template <typename T>
 __global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A, unsigned n,
-                                                    unsigned d, unsigned tiles, int weighted) {
+                                                    unsigned d, unsigned tiles, int weighted,
+                                                    int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -156,7 +176,9 @@ __global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A
   T sums[SIDE<T>][SIDE<T>] = {};
   const ColumnsOf<T> factors{X + first * d, a + first, n, d, at.first, at.second, weighted != 0};
   multiply(sums, space, 0, n, factors);
-  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, KEEP);
+  // There are no row sums, and the compiler sees it.
+  const int kept = kind == LOWER ? LOWER : KEEP;
+  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, kept);
 }
 
 // Where there are too few tiles for a GPU: `count` blocks share one, and each has `length` columns
@@ -189,7 +211,7 @@ __global__ __launch_bounds__(THREADS<T>) void outer_parts(const T* X, const T* a
   put_part(parts, sums);
 }
 
-// What `gram` or, with KEEP, `outer` would have found, from `count` parts of each tile.
+// What `gram` or, with KEEP or LOWER, `outer` would have found, from `count` parts of each tile.
 template <typename T>
 __global__ __launch_bounds__(THREADS<T>) void from_parts(const T* parts, T* C, T* row_sums,
                                                          unsigned n, unsigned tiles, unsigned count,
@@ -214,15 +236,10 @@ __global__ __launch_bounds__(THREADS<T>) void from_triangle(T* K, T* row_sums, u
   const Place at(gridDim.x, 1);
   RowSums<T> of_rows{halves, T(0)};
   for (unsigned half = 0; half < 2; ++half) {
-#pragma unroll 4
-    for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
-      const unsigned i = turn * THREADS<T> + threadIdx.x;
-      const unsigned p = at.first + half * HALF + i / TILE, q = at.second + i % TILE;
-      const T product = p < n && q <= p ? K[static_cast<size_t>(p) * n + q] : T(0);
-      space[i / TILE * ROW<T> + i % TILE] = kernel_of(product, kind);
-    }
+    read_half(space, K, at, half, n, [=](T product) { return kernel_of(product, kind); });
     __syncthreads();
-    store_twice(K, space, kind != KEEP, at, half, n);
+    if (kind != KEEP) store_half(K, space, at, half, n);
+    mirror_half(K, space, at, half, n);
     if (kind != KEEP) of_rows.add(space, at, half, n);
     __syncthreads();
   }

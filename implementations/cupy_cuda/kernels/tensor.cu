@@ -117,7 +117,7 @@ __global__ __launch_bounds__(THREADS<T>) void gram_tf32(const T* X, T* K, T* row
 template <typename T>
 __global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a, T* A, unsigned n,
                                                          unsigned d, unsigned tiles,
-                                                         int weighted) {
+                                                         int weighted, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -125,7 +125,8 @@ __global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a,
   T sums[SIDE<T>][SIDE<T>];
   const ColumnsOf<T> factors{X + first * d, a + first, n, d, at.first, at.second, weighted != 0};
   multiply_on_cores(sums, space, 0, n, factors);
-  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, KEEP);
+  const int kept = kind == LOWER ? LOWER : KEEP;
+  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, kept);
 }
 
 template <typename T>
