@@ -7,6 +7,10 @@ class Weights(_Operation, of="weights"):
     """Democratic weights by damped Sinkhorn iterations."""
 
 
+class Pool(_Operation, of="pool"):
+    """The weighted sum of outer products."""
+
+
 class PoolSketch(_Operation, of="pool_sketch"):
     """The weighted sum of sketched features."""
 

@@ -36,6 +36,7 @@ class CUDADriverError(RuntimeError):
 class Device(nullcontext[None]):
     """The only GPU."""
 
+    compute_capability = ARCH.removeprefix("sm_")
     attributes = {OPT_IN: 163 * 1024, "MultiProcessorCount": 108}  # noqa: RUF012 - as CuPy's own
 
     def __init__(self, index: int = 0) -> None:
@@ -220,7 +221,8 @@ def _at(address: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 class RawModule:
     def __init__(self, code: str, *, name_expressions: list[str]) -> None:
-        assert code == signatures.SOURCE.read_text()
+        is_tensor = set(name_expressions) == set(signatures.tensor_instances())
+        assert code == (signatures.tensor_source() if is_tensor else signatures.source())
         self._kernels = {name: RawKernel(name) for name in name_expressions}
 
     def get_function(self, name: str) -> RawKernel:

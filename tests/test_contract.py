@@ -12,9 +12,10 @@ from threadpoolctl import threadpool_limits
 
 import demopool as dp
 from demopool.contract import capabilities, registry
-from demopool.errors import BackendUnavailable
+from demopool.errors import BackendUnavailable, Unsupported
+from demopool.problem.candidates import Subject
 from demopool.problem.operations import OPERATIONS
-from demopool.problem.routes import ROUTES, descriptor_routes, join, split
+from demopool.problem.routes import ROUTES, demand, descriptor_routes, join, split, steps_of
 from demopool.problem.vocabulary import BACKENDS, DESCRIPTORS, State
 
 
@@ -146,7 +147,31 @@ def test_descriptor_routes_split_and_join(descriptor: str) -> None:
         assert join(descriptor, split(descriptor, route)) == route
     assert "dense+fft" in descriptor_routes("sketched-democratic")
     assert "gram+moment" in descriptor_routes("sketched-power")
-    assert descriptor_routes("sum") == ("direct",)
+    assert descriptor_routes("sum") == ("direct", "cublas", "tf32")
+
+
+def test_pooling_multiplies_as_the_weights_before_it_do() -> None:
+    assert steps_of("democratic", "dense") == {"weights": "dense", "pool": "direct"}
+    assert steps_of("democratic", "dense-cublas") == {"weights": "dense-cublas", "pool": "cublas"}
+    assert steps_of("democratic", "auto") == {"weights": "auto", "pool": "direct"}
+    assert steps_of("sum", "cublas") == {"pool": "cublas"}
+    assert not [route for route in descriptor_routes("sketched-democratic") if "cublas" in route]
+    with pytest.raises(Unsupported, match="for sum and democratic alone"):
+        demand("sketched-democratic", "dense-cublas+moment")
+
+
+def test_a_route_of_some_libraries_is_no_candidate_of_others() -> None:
+    democratic = Subject("descriptor", "democratic")
+    found = {str(c) for c in democratic.candidates() if c.route == "dense-cublas"}
+    assert found == {"cupy:cuda/dense-cublas"}
+    assert len(democratic.candidates(("theirs:cpu",))) == 2
+    assert not democratic.is_raced("dense-tf32")
+    assert democratic.is_raced("dense-cublas")
+    X = np.ones((1, 4, 3), np.float32)
+    with pytest.raises(Unsupported, match="no backend here has it"):
+        dp.describe(X, "democratic", route="dense-cublas")
+    with pytest.raises(Unsupported, match="does not have it"):
+        dp.backend("numpy:cpu").pool(X, route="cublas")
 
 
 def test_a_thousand_concurrent_calls_equal_the_serial_ones(usable: str) -> None:

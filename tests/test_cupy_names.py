@@ -43,6 +43,7 @@ def test_the_names_of_cupy_that_we_use_exist_in_the_installed_one() -> None:
     streams = ("begin_capture", "end_capture", "is_capturing", "synchronize")
     kernels = ("max_dynamic_shared_size_bytes", "shared_size_bytes")
     assert hasattr(cupy.cuda.Device, "attributes")
+    assert hasattr(cupy.cuda.Device, "compute_capability")
     assert all(hasattr(cupy.cuda.Stream, name) for name in streams)
     assert all(hasattr(cupy.RawKernel, name) for name in kernels)
     for name in ("malloc_postprocess", "free_postprocess"):

@@ -68,6 +68,16 @@ def test_results_are_arrays_of_cupy(ops: Operations, cupy: Any, dtype: Any) -> N
         assert result.dtype == np.float32
 
 
+@pytest.mark.parametrize("made", ["cublas", "tf32"])
+def test_other_products_are_found(ops: Operations, cupy: Any, made: str) -> None:
+    """Those for tensor cores are in a module of their own."""
+    X = _features(2, 12, 5)
+    a = ops.weights(cupy.asarray(X), route=f"dense-{made}")
+    found = ops.pool(cupy.asarray(X), a, route=made)
+    _close(found, reference.pool(X, reference.weights(X)))
+    assert type(a) is type(found) is cupy.ndarray
+
+
 # --- arrays of other libraries ---
 
 
@@ -154,8 +164,7 @@ def test_more_shared_memory_is_asked_for_where_a_block_needs_it(ops: Operations,
 
 
 def test_the_kernels_with_dynamic_shared_memory_are_those_of_the_source() -> None:
-    source = signatures.SOURCE.read_text()
-    kernels = re.split(r"__global__ void ", source)[1:]
+    kernels = re.split(r"__global__ void ", signatures.source())[1:]
     dynamic = [text.partition("(")[0] for text in kernels if "extern __shared__" in text]
     assert sorted(dynamic) == sorted(gpu._DYNAMIC)
 

@@ -11,6 +11,7 @@ import demopool as dp
 from demopool import reference
 from demopool.conformance.features import real
 from demopool.pooling import values
+from demopool.problem.candidates import Subject
 from demopool.problem.routes import descriptor_routes
 from demopool.problem.vocabulary import DESCRIPTORS, NORMALIZATIONS
 
@@ -35,8 +36,9 @@ def test_descriptor_is_the_references(descriptor: str, normalize: str) -> None:
 @pytest.mark.parametrize("descriptor", DESCRIPTORS)
 def test_every_route_of_a_descriptor_gives_the_same(descriptor: str) -> None:
     wanted = _expected(descriptor, normalize="l2")
-    for route in descriptor_routes(descriptor):
-        found = dp.describe(X, descriptor, k=16, seed=1, normalize="l2", route=route)
+    for backend, route in Subject("descriptor", descriptor).candidates(("numpy:cpu",)):
+        asked = {"backend": backend, "route": route}
+        found = dp.describe(X, descriptor, k=16, seed=1, normalize="l2", **asked)
         np.testing.assert_allclose(found, wanted, atol=1e-11, err_msg=route)
 
 

@@ -13,7 +13,7 @@ import demopool as dp
 from demopool import reference
 from demopool.conformance.features import real
 from demopool.pooling import description, preparing
-from demopool.problem.routes import descriptor_routes
+from demopool.problem.candidates import Subject
 from demopool.problem.vocabulary import DESCRIPTORS
 
 Array = Any
@@ -139,7 +139,8 @@ def test_a_batch_is_its_images_bit_by_bit(usable: str, descriptor: str, options:
     ops = dp.backend(usable)
     features = ops.asarray(X.astype(np.float32))
     asked |= {"k": 16, "backend": usable}
-    asked["route"] = descriptor_routes(descriptor)[-1]  # not fft, which torch does in batches
+    routes = [c.route for c in Subject("descriptor", descriptor).candidates((usable,))]
+    asked["route"] = routes[-1]  # not fft, which torch does in batches
 
     def call(features: Array, lengths: Any) -> Array:
         return ops.to_numpy(dp.describe(features, descriptor, lengths=lengths, **asked))

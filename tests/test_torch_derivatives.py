@@ -18,7 +18,7 @@ from gradients import gradient as gradient_of  # noqa: E402
 import demopool as dp  # noqa: E402
 from demopool import reference  # noqa: E402
 from demopool.conformance import tolerance  # noqa: E402
-from demopool.problem import routes  # noqa: E402
+from demopool.problem.candidates import Subject  # noqa: E402
 from demopool.problem.vocabulary import DESCRIPTORS  # noqa: E402
 from demopool.torch import (  # noqa: E402
     GammaDemocraticPool,
@@ -281,7 +281,7 @@ def test_gradients_are_finite_where_the_derivative_does_not_exist() -> None:
     some[:, 2:4] = 0
     for X in (same, eye, zero, some):
         for descriptor in DESCRIPTORS:
-            for route in routes.descriptor_routes(descriptor):
+            for _, route in Subject("descriptor", descriptor).candidates(("torch:cpu",)):
                 if "newton" in route and "schulz" not in route:
                     continue  # it inverts A
                 given = X.clone().requires_grad_()

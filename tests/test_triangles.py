@@ -21,7 +21,7 @@ Array = Any
 _kernels = NumpyImplementation.kernels
 
 
-@pytest.fixture(params=["numpy:cpu", "numba:cpu"])
+@pytest.fixture(params=["numpy:cpu", "numba:cpu", "cupy:ptx"])
 def ops(request: pytest.FixtureRequest) -> Operations:
     return dp.backend(request.param)
 
@@ -75,6 +75,7 @@ def test_a_batch_has_the_bits_of_a_loop(ops: Operations) -> None:
         np.testing.assert_array_equal(batch, np.stack(loop))
 
 
+@pytest.mark.parametrize("ops", ["numpy:cpu", "numba:cpu"], indirect=True)
 def test_input_is_overwritten_only_if_that_is_allowed(ops: Operations) -> None:
     S = np.eye(70)
     ops.normalize(S, axes=2, symmetric=True)

@@ -244,7 +244,7 @@ class Recorder(launcher.Launcher):
 
 
 def _launches(dtype: torch.dtype, n: int, d: int) -> list[Launch]:
-    """Of every operation, with and without weights."""
+    """Of every operation, with and without weights, and of products of TF32."""
     on = Recorder()
     X, a = torch.empty((2, n, d), dtype=dtype), torch.empty((2, n))
     for order in (1, 2):
@@ -254,6 +254,11 @@ def _launches(dtype: torch.dtype, n: int, d: int) -> list[Launch]:
         pool.direct(on, X, None, order=order)
     for kind in ("signed-sqrt-l2", "l2"):
         pool.normalize(on, X.reshape(2, n * d), kind=kind)
+    if dtype == torch.float32:
+        how = {"order": 2, "precision": sizes.TF32}
+        weights.dense(on, X, gamma=0.3, tau=0.4, iterations=1, **how)
+        pool.direct(on, X, a, **how)
+        pool.direct(on, X, None, **how)
     return on.launches
 
 
@@ -280,6 +285,19 @@ def _source(launch: Launch) -> tuple[ASTSource, dict[str, Any]]:
     return ASTSource(kernel, signature, fixed, attributes), options
 
 
+def _check_tf32(text: str) -> None:
+    """Three products of TF32 from zero, and what they give added by threads, which round: tensor
+    cores cut sums off. No product of a tile is made by threads."""
+    by_cores = len(re.findall(r"\bmma\.sync|wgmma\.mma_async|tcgen05\.mma\.", text))
+    steps = sizes.DEPTH // 8
+    assert by_cores in (3 * steps, 3 * steps * (sizes.TILE // 16) * (sizes.TILE // 8) // 4)
+    assert "cvt.rna.tf32.f32" in text
+    results = sizes.TILE**2 // 128
+    assert len(re.findall(r"\badd(?:\.rn)?\.f32\b", text)) >= results
+    weights_and_roots = 64
+    assert len(re.findall(r"\bfma\.rn\.f32\b", text)) < weights_and_roots
+
+
 @pytest.mark.parametrize(
     ("arch", "dtype"),
     cases(
@@ -294,8 +312,9 @@ def test_gpu_code_spills_nothing_and_is_as_exact_as_asked_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No double precision, no TF32, no atomic additions; tensor cores for float16 alone. Assembled
-    by the ``ptxas`` that Triton brings, with the options that it gives it."""
+    """No double precision, no atomic additions; tensor cores and TF32 where they were asked for,
+    tensor cores for float16 too. Assembled by the ``ptxas`` that Triton brings, with the options
+    that it gives it."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_DUMP_PTXAS_LOG", "1")
     target = GPUTarget("cuda", arch, 32)
@@ -307,10 +326,15 @@ def test_gpu_code_spills_nothing_and_is_as_exact_as_asked_for(
                 continue
             compiled = triton.compile(source, target=target, options=options)
             text = texts[key] = compiled.asm["ptx"]
-            assert not re.search(r"\.f64|tf32|\b(atom|red)\.", text), launch[0]
+            assert not re.search(r"\.f64|\b(atom|red)\.", text), launch[0]
             has_tensor_cores = re.search(r"\b(mma|wgmma|tcgen05\.mma)\b", text) is not None
-            halves = dtype == "float16" and launch[0] in ("gram", "outer")
-            assert has_tensor_cores <= halves
+            asked = launch[2].get("PRECISION") == sizes.TF32
+            assert ("tf32" in text) == asked, launch[0]
+            if asked:
+                _check_tf32(text)
+                assert has_tensor_cores
+            else:
+                assert has_tensor_cores <= (dtype == "float16" and launch[0] in ("gram", "outer"))
             log = capsys.readouterr().out
             assert "registers" in log
             assert set(re.findall(r"(\d+) bytes (?:stack|spill)", log)) == {"0"}, (launch, log)

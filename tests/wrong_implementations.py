@@ -10,6 +10,7 @@ import time
 from typing import Any, ClassVar
 
 import numpy as np
+from ptx_samples.products import to_tf32
 
 from demopool import Hashes
 from demopool import hashes as demopool_hashes
@@ -251,6 +252,26 @@ class CannotTakeAnEmptyBatch(Wrong):
         if 0 in X.shape:
             raise IndexError("no first image")
         return self.right.pool_sketch(X, *args, **options)
+
+
+class WeightsByOneProductOfTf32(Wrong):
+    """Of numbers of 11 bits, without the products of what is left of them."""
+
+    operation, route = "weights", "dense-tf32"
+
+    def weights(self, X: Any, **options: Any) -> Any:
+        return self.right.weights(self.changed(X, to_tf32), **{**options, "route": "dense"})
+
+
+class PoolingByTwoProductsOfTf32(Wrong):
+    """One of the two small products is forgotten: an error of 2^-12, for one of 2^-22."""
+
+    operation, route = "pool", "tf32"
+
+    def pool(self, X: Any, a: Any = None, *, order: int, route: str) -> Any:
+        x, result = self.right.to_numpy(X), self.right.pool(X, a, order=order)
+        weighted = x if a is None else x * self.right.to_numpy(a)[..., None]
+        return self.back(np.swapaxes(weighted, -1, -2) @ to_tf32(x), result)
 
 
 class WaitsForNothing(Wrong):

@@ -37,15 +37,21 @@ _BY_PRODUCTS = "cuBLAS's products"
 
 def _capability(route: Route) -> Capability:
     """CuPy has no bfloat16; a matrix rounded to float16 is not positive semi-definite."""
-    dtypes = _FLOATS if route.operation == "matrix_power" else ("float16", *_FLOATS)
+    dtypes: tuple[str, ...] = ("float16", *_FLOATS)
+    if route.operation == "matrix_power":
+        dtypes = _FLOATS
+    if route.products == "tf32":
+        dtypes = ("float32",)
     return Capability(
         route.operation, route.name, route.orders, dtypes, not_executed=_not_executed(route)
     )
 
 
 def _not_executed(route: Route) -> str:
-    if route.operation == "normalize":
+    if route.operation == "normalize" or route.products == "tf32":
         return ""  # nothing but kernels of our own
+    if route.products == "cublas":
+        return _BY_PRODUCTS
     if route.name in ("dense", "moment"):
         return "cuBLAS's SYRK, for one image"
     if route.operation == "pool":

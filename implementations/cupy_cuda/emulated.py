@@ -13,10 +13,10 @@ from demopool.contract import Hashes, Kernel
 from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
-from demopool.implementations.shared.table import work_table
 
-from . import pool, power, signatures, sketch, weights
+from . import signatures
 from .launcher import Array, Launch, Launcher
+from .works import WORKS
 
 
 class CupyEmulator(Launcher):
@@ -40,6 +40,10 @@ class CupyEmulator(Launcher):
     @property
     def processors(self) -> int:
         return self._processors
+
+    @property
+    def capability(self) -> int:
+        return int(self.arch.removeprefix("sm_"))
 
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
@@ -82,7 +86,9 @@ class CupyEmulator(Launcher):
 @cache
 def compiled(instance: str, arch: str) -> ptx.Module:
     """One kernel for one T."""
-    return ptx.compile(signatures.SOURCE, arch, names=[instance])
+    tensor = instance in signatures.tensor_instances()
+    source = signatures.tensor_source() if tensor else signatures.source()
+    return ptx.compile(source, arch, names=[instance])
 
 
 EMULATOR = CupyEmulator()
@@ -96,9 +102,8 @@ def _place(array: Array) -> tuple[Launcher, Array]:
 class CupyPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device."""
 
-    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
-        work_table(weights, pool, sketch, power), _place
-    )
+    pools_triangles = True
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return prepare(hashes, EMULATOR.asarray)

@@ -67,6 +67,10 @@ class Gpu(Launcher):
     def processors(self) -> int:
         return int(cupy().cuda.Device(self.index).attributes["MultiProcessorCount"])
 
+    @cached_property
+    def capability(self) -> int:
+        return int(cupy().cuda.Device(self.index).compute_capability)
+
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
         function = self._function(signatures.instance(kernel, args))
@@ -79,7 +83,9 @@ class Gpu(Launcher):
         """A kernel on this device; allowed all of its shared memory if it asks for some."""
         found = self._functions.get(name)
         if found is None:
-            found = _module(name.partition("<")[2].rstrip(">")).get_function(name)
+            tensor = name in signatures.tensor_instances()
+            module = _tensor_module() if tensor else _module(name.partition("<")[2].rstrip(">"))
+            found = module.get_function(name)
             if name.partition("<")[0] in _DYNAMIC and self.max_shared > SHARED_BYTES:
                 static = found.shared_size_bytes
                 found.max_dynamic_shared_size_bytes = self.max_shared - static
@@ -173,8 +179,15 @@ def refuse_capture(array: Any) -> None:
 @cache
 def _module(ctype: str) -> Any:
     """All kernels for one T, compiled together."""
-    source = signatures.SOURCE.read_text()
-    return cupy().RawModule(code=source, name_expressions=list(signatures.instances(ctype)))
+    names = list(signatures.instances(ctype))
+    return cupy().RawModule(code=signatures.source(), name_expressions=names)
+
+
+@cache
+def _tensor_module() -> Any:
+    """The kernels for tensor cores."""
+    names = list(signatures.tensor_instances())
+    return cupy().RawModule(code=signatures.tensor_source(), name_expressions=names)
 
 
 # --- graphs ---

@@ -12,11 +12,10 @@ from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
 from demopool.implementations.shared import images
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
-from demopool.implementations.shared.table import work_table
 
-from . import pool, power, sketch, weights
 from .gpu import Gpu, cupy, gpu, gpus, refuse_capture
 from .launcher import Array
+from .works import WORKS
 
 
 def _as_cupy(array: Any) -> Array:
@@ -49,9 +48,8 @@ class CupyCudaImplementation(Implementation):
     Kernels run on the GPU of the array and on CuPy's current stream.
     """
 
-    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(
-        work_table(weights, pool, sketch, power), _place
-    )
+    pools_triangles = True
+    kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def inspect(self, array: Any) -> ArrayFacts | None:
         if isinstance(array, cupy().ndarray):

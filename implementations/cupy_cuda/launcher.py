@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from demopool.errors import Unsupported
 from demopool.implementations.shared.grids import Shape
 
 from . import signatures
@@ -21,6 +22,16 @@ from . import signatures
 Array = Any
 Launch = tuple[str, Shape, tuple[Any, ...]]
 """A kernel, how many blocks and threads of it, and its arguments."""
+
+TF32 = "_tf32"
+"""The ending of kernels on tensor cores."""
+
+
+def ended(launch: Launch, ending: str) -> Launch:
+    """The same launch of the kernel with an ending of its name."""
+    kernel, shape, args = launch
+    return kernel + ending, shape, args
+
 
 # How numbers go to a kernel: CuPy would pass Python's own in 8 bytes.
 i32, u32, u64 = np.int32, np.uint32, np.uint64
@@ -50,6 +61,11 @@ class Launcher(ABC):
     def processors(self) -> int:
         """Multiprocessors, which all should have something to do."""
 
+    @property
+    @abstractmethod
+    def capability(self) -> int:
+        """Compute capability, 80 for 8.0."""
+
     @abstractmethod
     def launch(self, launch: Launch) -> None:
         """Run a kernel; everything has been checked."""
@@ -57,6 +73,12 @@ class Launcher(ABC):
     @abstractmethod
     def lower_product(self, X: Array, out: Array, *, transposed: bool) -> None:
         """``X X^T`` of a matrix, or ``X^T X``: its lower triangle, the rest of ``out`` is junk."""
+
+    def demand_tf32(self) -> None:
+        """An error where tensor cores have no TF32."""
+        if self.capability < 80:
+            has = f"this GPU has {self.capability / 10}"
+            raise Unsupported("TF32", f"it needs compute capability 8.0, and {has}")
 
     def active(self) -> AbstractContextManager[Any]:
         """While it is worked with."""

@@ -14,7 +14,7 @@ from demopool.implementations.shared.prepared import CountSketch, PreparedHashes
 
 from .launcher import Array, Launch, i32, itemsize, number, u32, u64
 
-SQUARE, RECTIFY, KEEP = 0, 1, 2
+SQUARE, RECTIFY, KEEP, LOWER = 0, 1, 2, 3
 """What becomes of a product, as the source has it."""
 
 
@@ -61,7 +61,7 @@ def gram_parts(X: Array, parts: Array) -> Launch:
 
 
 def from_parts(parts: Array, C: Array, sums: Array, kind: int) -> Launch:
-    """Of Gram matrices, or with KEEP of outer products, which have no ``sums``."""
+    """Of Gram matrices, or with KEEP or LOWER of outer products, which have no ``sums``."""
     tiles, count, _ = parts.shape
     n = C.shape[-1]
     shape = grids.vector_products(tiles, itemsize(C))
@@ -124,10 +124,11 @@ def free_step(
 # --- pooling ---
 
 
-def outer(X: Array, a: Array | None, A: Array) -> Launch:
+def outer(X: Array, a: Array | None, A: Array, kind: int = KEEP) -> Launch:
+    """KEEP writes all of A, LOWER its lower triangle."""
     images, n, d = X.shape
     count = grids.triangle(d)
-    sizes = (u32(n), u32(d), u32(count), i32(a is not None))
+    sizes = (u32(n), u32(d), u32(count), i32(a is not None), i32(kind))
     shape = grids.vector_products(images * count, itemsize(X))
     return "outer", shape, (X, X if a is None else a, A, *sizes)
 
@@ -142,18 +143,33 @@ def outer_parts(X: Array, a: Array | None, parts: Array) -> Launch:
     return "outer_parts", shape, (*arrays, *map(u32, sizes), i32(a is not None))
 
 
-def power_sums(V: Array, magnitude: Array, sums: Array, power: int) -> Launch:
-    """``sums`` has a number for each of the chunks of an image."""
+def power_sums(V: Array, sums: Array, power: int) -> Launch:
+    """``sums`` has two numbers for each of the chunks of an image."""
     images, values = V.shape
     chunks, shape = grids.chunks(images, values)
-    return "power_sums", shape, (V, magnitude, sums, u32(values), u32(chunks), i32(power))
+    return "power_sums", shape, (V, sums, u32(values), u32(chunks), i32(power))
 
 
-def normalized(V: Array, magnitude: Array, sums: Array, out: Array, power: int) -> Launch:
+def triangle_sums(S: Array, sums: Array, power: int) -> Launch:
+    """The same of symmetric matrices."""
+    images, d, _ = S.shape
+    chunks, shape = grids.chunks(images, d * d)
+    return "triangle_sums", shape, (S, sums, u32(d), u32(chunks), i32(power))
+
+
+def normalized(V: Array, sums: Array, out: Array, power: int) -> Launch:
     images, values = V.shape
     blocks, shape = grids.pieces(images, values)
-    sizes = (u32(values), u32(sums.shape[1]), u32(blocks))
-    return "normalized", shape, (V, magnitude, sums, out, *sizes, i32(power))
+    sizes = (u32(values), u32(sums.shape[2]), u32(blocks))
+    return "normalized", shape, (V, sums, out, *sizes, i32(power))
+
+
+def normalized_triangle(S: Array, sums: Array, out: Array, power: int) -> Launch:
+    images, d, _ = S.shape
+    tiles = grids.triangle(d)
+    shape = grids.vector_products(images * tiles, itemsize(S))
+    sizes = (u32(d), u32(tiles), u32(sums.shape[2]))
+    return "normalized_triangle", shape, (S, sums, out, *sizes, i32(power))
 
 
 def normalized_at_once(V: Array, out: Array, power: int) -> Launch:

@@ -5,32 +5,58 @@ from __future__ import annotations
 from demopool.implementations.shared import grids
 
 from . import launches
-from .launcher import Array, Launcher, itemsize
+from .launcher import TF32, Array, Launcher, ended, itemsize
 
 
-def direct(on: Launcher, X: Array, a: Array | None, *, order: int) -> Array:
-    """``X^T diag(a) X``, or ``sum_i a_i x_i`` for order 1."""
+def direct(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
+    """``X^T diag(a) X``, or ``sum_i a_i x_i`` for order 1. With ``triangle`` the upper triangle may
+    hold anything."""
     if order == 2:
-        return second_moment(on, X, a)
+        return second_moment(on, X, a, launches.LOWER if triangle else launches.KEEP)
     if a is None:
         return on.xp.sum(X, axis=-2)
     return on.xp.matmul(a[:, None, :], X)[:, 0, :]
 
 
-def second_moment(on: Launcher, X: Array, a: Array | None) -> Array:
-    """Half of the product, and its mirror image: by cuBLAS for one image. For a batch it has no
-    half, and CuPy would copy X to transpose it, so that is a kernel of our own."""
+def cublas(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
+    """The full product of every image. Nobody promises that its two halves are the same bits, so
+    the mean of both is taken where both are wanted."""
+    weighted = X if a is None else X * a[:, :, None]
+    A = on.xp.matmul(on.xp.matrix_transpose(X), weighted)
+    return A if triangle else (A + on.xp.matrix_transpose(A)) * 0.5
+
+
+def tf32(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
+    """Half of the product on tensor cores."""
+    on.demand_tf32()
+    return _by_tiles(on, X, a, launches.LOWER if triangle else launches.KEEP, TF32)
+
+
+def second_moment(on: Launcher, X: Array, a: Array | None, kind: int = launches.KEEP) -> Array:
+    """Half of the product, and its mirror image unless ``kind`` is LOWER: by cuBLAS for one image.
+    For a batch it has no half, and CuPy would copy X to transpose it, so that is a kernel of our
+    own."""
     images, _, d = X.shape
+    if images != 1:
+        return _by_tiles(on, X, a, kind)
     out = on.empty((images, d, d), X)
-    if images == 1:
-        weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
-        on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
-        on.run(launches.from_triangle(out, out, launches.KEEP))
-    elif (parts := tile_parts(on, X, size=d, columns=X.shape[1])) is not None:
-        on.run(launches.outer_parts(X, a, parts))
-        on.run(launches.from_parts(parts, out, out, launches.KEEP))
+    weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
+    on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
+    if kind == launches.KEEP:
+        on.run(launches.from_triangle(out, out, kind))
+    return out
+
+
+def _by_tiles(on: Launcher, X: Array, a: Array | None, kind: int, ending: str = "") -> Array:
+    """By our kernels, those with an ending of their names."""
+    images, n, d = X.shape
+    out = on.empty((images, d, d), X)
+    parts = tile_parts(on, X, size=d, columns=n)
+    if parts is None:
+        on.run(ended(launches.outer(X, a, out, kind), ending))
     else:
-        on.run(launches.outer(X, a, out))
+        on.run(ended(launches.outer_parts(X, a, parts), ending))
+        on.run(launches.from_parts(parts, out, out, kind))
     return out
 
 
@@ -49,17 +75,35 @@ def largest(on: Launcher, V: Array) -> Array:
     return found
 
 
-def normalize(on: Launcher, V: Array, *, kind: str, overwrite: bool = False) -> Array:
-    """Signed square root and l2 norm, or l2 alone, of every row of a matrix."""
+def normalize(
+    on: Launcher, V: Array, *, kind: str, overwrite: bool = False, symmetric: bool = False
+) -> Array:
+    """Signed square root and l2 norm, or l2 alone, of every row of a matrix; of ``symmetric``
+    matrices, (images, d, d), of which only the lower triangle is read."""
+    if symmetric:
+        return _normalize_triangles(on, V, kind=kind, overwrite=overwrite)
     if kind == "none":
         return on.xp.asarray(V, copy=True)
     rows, values = V.shape
     power = 1 if kind == "signed-sqrt-l2" else 2
     out = V if overwrite else on.empty(V.shape, V)
-    if (values + grids.WARPS) * itemsize(V) <= grids.SHARED_BYTES:
+    if (values + 2 * grids.WARPS) * itemsize(V) <= grids.SHARED_BYTES:
         on.run(launches.normalized_at_once(V, out, power))
         return out
-    magnitude, sums = largest(on, V), on.empty((rows, grids.chunks(rows, values)[0]), V)
-    on.run(launches.power_sums(V, magnitude, sums, power))
-    on.run(launches.normalized(V, magnitude, sums, out, power))
+    sums = on.empty((rows, 2, grids.chunks(rows, values)[0]), V)
+    on.run(launches.power_sums(V, sums, power))
+    on.run(launches.normalized(V, sums, out, power))
+    return out
+
+
+def _normalize_triangles(on: Launcher, S: Array, *, kind: str, overwrite: bool) -> Array:
+    if kind == "none":
+        lower = on.xp.tril(S)
+        return lower + on.xp.matrix_transpose(on.xp.tril(S, k=-1))
+    images, d, _ = S.shape
+    power = 1 if kind == "signed-sqrt-l2" else 2
+    out = S if overwrite else on.empty(S.shape, S)
+    sums = on.empty((images, 2, grids.chunks(images, d * d)[0]), S)
+    on.run(launches.triangle_sums(S, sums, power))
+    on.run(launches.normalized_triangle(S, sums, out, power))
     return out

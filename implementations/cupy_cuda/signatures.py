@@ -17,7 +17,13 @@ import numpy as np
 
 from demopool.implementations.shared.grids import MAX_BLOCKS, MAX_THREADS, Shape
 
-SOURCE = Path(__file__).with_name("kernels.cu")
+_KERNELS = Path(__file__).with_name("kernels")
+_ORDER = ("common", "tiles", "products", "scales", "weights", "norms", "sketches")
+SOURCES = tuple(_KERNELS / f"{name}.cu" for name in _ORDER)
+"""The files of the kernels, each after those that it uses."""
+
+_TENSOR = _KERNELS / "tensor.cu"
+"""Kernels that older GPUs cannot run, after all others, and compiled when they are wanted."""
 
 _C_TYPES = {
     "float": np.float32,
@@ -44,11 +50,41 @@ class Parameter(NamedTuple):
 
 
 @cache
+def source() -> str:
+    """All files as one, in which a compiler still knows each line by its file."""
+    return _joined(SOURCES)
+
+
+@cache
+def tensor_source() -> str:
+    """The same, with the kernels for tensor cores."""
+    return _joined((*SOURCES, _TENSOR))
+
+
+def _joined(files: Sequence[Path]) -> str:
+    return "".join(f'#line 1 "{file.name}"\n{file.read_text()}' for file in files)
+
+
+@cache
 def parameters() -> dict[str, tuple[Parameter, ...]]:
-    """Of every kernel, in order."""
+    """Of every kernel but those for tensor cores, in order."""
+    return _parameters_in(source())
+
+
+@cache
+def tensor_parameters() -> dict[str, tuple[Parameter, ...]]:
+    """Of those."""
+    return _parameters_in(_TENSOR.read_text())
+
+
+def _parameters_in(text: str) -> dict[str, tuple[Parameter, ...]]:
     head = r"__global__ (?:__launch_bounds__\([^)]*\) )?void (\w+)\(([^)]*)\)"
-    heads = re.findall(head, SOURCE.read_text())
+    heads = re.findall(head, text)
     return {name: tuple(_parameter(one) for one in given.split(",")) for name, given in heads}
+
+
+def _parameters_of(kernel: str) -> tuple[Parameter, ...]:
+    return parameters().get(kernel) or tensor_parameters()[kernel]
 
 
 def _parameter(text: str) -> Parameter:
@@ -67,8 +103,13 @@ def instances(ctype: str) -> tuple[str, ...]:
     return tuple(f"{kernel}<{ctype}>" for kernel in parameters())
 
 
+def tensor_instances() -> tuple[str, ...]:
+    """Of every kernel for tensor cores."""
+    return tuple(f"{kernel}<{TEMPLATED['float32']}>" for kernel in tensor_parameters())
+
+
 def _templated(kernel: str, args: Sequence[Any]) -> str:
-    for parameter, value in zip(parameters()[kernel], args, strict=False):
+    for parameter, value in zip(_parameters_of(kernel), args, strict=False):
         if parameter.type == "T":
             return _ctype(kernel, parameter.name, value.dtype)
     raise TypeError(f"{kernel} was not given what it is a kernel for.")
@@ -109,7 +150,7 @@ def _given(value: Any) -> tuple[Any, bool | None]:
 @lru_cache(maxsize=1024)
 def _check_arguments(kernel: str, of: str, given: tuple[tuple[Any, bool | None], ...]) -> None:
     """Once for arguments of such types: comparing them takes longer than a small kernel."""
-    wanted = parameters()[kernel]
+    wanted = _parameters_of(kernel)
     if len(given) != len(wanted):
         raise TypeError(f"{kernel} takes {len(wanted)} arguments; got {len(given)}.")
     for parameter, (dtype, contiguous) in zip(wanted, given, strict=True):

@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import launches, pool
-from .launcher import Array, Launcher, itemsize
+from .launcher import TF32, Array, Launcher, ended, itemsize
+
+Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
+"""K of features, and the sums of its rows, which may come in parts: (images, parts, n)."""
+
+
+def gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """By our kernels, with sums over every column of tiles; of one image by cuBLAS."""
+    if X.shape[0] != 1:
+        return _by_tiles(on, X, kind)
+    # cuBLAS makes a triangle for one image, not for a batch of them.
+    K, sums = _room(on, X)
+    on.lower_product(X[0, ...], K[0, ...], transposed=False)
+    on.run(launches.from_triangle(K, sums, kind))
+    return K, sums
+
+
+def gram_tf32(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """On tensor cores."""
+    on.demand_tf32()
+    return _by_tiles(on, X, kind, TF32)
+
+
+def _by_tiles(on: Launcher, X: Array, kind: int, ending: str = "") -> tuple[Array, Array]:
+    """By our kernels, those with an ending of their names."""
+    _, n, d = X.shape
+    K, sums = _room(on, X)
+    parts = pool.tile_parts(on, X, size=n, columns=d)
+    if parts is None:
+        on.run(ended(launches.gram(X, K, sums, kind), ending))
+    else:
+        on.run(ended(launches.gram_parts(X, parts), ending))
+        on.run(launches.from_parts(parts, K, sums, kind))
+    return K, sums
+
+
+def _room(on: Launcher, X: Array) -> tuple[Array, Array]:
+    images, n, _ = X.shape
+    return on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
+
+
+def gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """Of second order, by the full product of every image."""
+    K = on.xp.matmul(X, on.xp.matrix_transpose(X))
+    K *= K
+    return K, on.xp.sum(K, axis=-1)
 
 
 def dense(
-    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+    on: Launcher,
+    X: Array,
+    *,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    gram: Gram = gram,
 ) -> Array:
     """K in memory, made with its row sums; then a pass over it for each iteration but the first,
     or all of them in shared memory where K fits."""
     n = X.shape[1]
     X, exponents = _in_range(on, X)
-    K, sums = _gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
+    K, sums = gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     targets, a, other = _vectors(on, X)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
     if iterations > 1 and grids.small_image_bytes(n, itemsize(X)) <= on.max_shared:
@@ -50,22 +103,6 @@ def matrix_free(
         a, other = other, a
     power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     return _restored(on, a, exponents, power)
-
-
-def _gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
-    """K, and the sums of its rows over every column of tiles."""
-    images, n, d = X.shape
-    K, sums = on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
-    if images == 1:
-        # cuBLAS makes a triangle for one image, not for a batch of them.
-        on.lower_product(X[0, ...], K[0, ...], transposed=False)
-        on.run(launches.from_triangle(K, sums, kind))
-    elif (parts := pool.tile_parts(on, X, size=n, columns=d)) is not None:
-        on.run(launches.gram_parts(X, parts))
-        on.run(launches.from_parts(parts, K, sums, kind))
-    else:
-        on.run(launches.gram(X, K, sums, kind))
-    return K, sums
 
 
 def _through_moment(on: Launcher, X: Array, a: Array | None) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ BLOCK = 256
 WARP = 32
 WARPS = BLOCK // WARP
 FEATURES = 8
-PIECE = 8 * BLOCK
+PIECE = 16 * BLOCK
 
 SHARED_BYTES = 48 * 1024
 """Shared memory that a block may use by default."""

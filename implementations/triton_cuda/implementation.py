@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +17,13 @@ from demopool.implementations.shared import images
 
 from . import launcher, pool, weights
 from .launcher import Launcher
+from .sizes import TF32
 
 _WORKS: dict[tuple[str, str], images.Work] = {
     ("weights", "dense"): weights.dense,
+    ("weights", "dense-tf32"): partial(weights.dense, precision=TF32),
     ("pool", "direct"): pool.direct,
+    ("pool", "tf32"): partial(pool.direct, precision=TF32),
     ("normalize", "direct"): pool.normalize,
 }
 

@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 
 from .launcher import Launcher
-from .sizes import BLOCK, CHUNK, CHUNKS, DEPTH, TILE, blocks, split, triangle
+from .sizes import BLOCK, CHUNK, CHUNKS, DEPTH, EXACT, TILE, blocks, split, triangle
 
 _WARPS = 16
 """Of a norm: with fewer, a thread has more roots and quotients than its registers hold."""
 
 
-def direct(on: Launcher, X: Tensor, a: Tensor | None, *, order: int) -> Tensor:
+def direct(
+    on: Launcher, X: Tensor, a: Tensor | None, *, order: int, precision: str = EXACT
+) -> Tensor:
     """``X^T diag(a) X``, or ``sum_i a_i x_i`` for order 1. Where that is too little work for many
     programs at a time, each sums some of the rows, and a second kernel adds."""
     images, n, d = X.shape
@@ -33,7 +35,7 @@ def direct(on: Launcher, X: Tensor, a: Tensor | None, *, order: int) -> Tensor:
     else:
         on.launch(
             "outer", programs * splits, X, weights, parts, *sizes,
-            WEIGHTED=a is not None, TILE=TILE, DEPTH=DEPTH,
+            WEIGHTED=a is not None, TILE=TILE, DEPTH=DEPTH, PRECISION=precision,
         )  # fmt: skip
     if splits == 1:
         return parts.reshape(images, *shape)

@@ -8,6 +8,10 @@ TILE = 64
 DEPTH = 32
 """Terms of its sums that it takes at a time."""
 
+EXACT, TF32 = "ieee", "tf32x3"
+"""How Triton multiplies: as float32 does, or by three products of TF32 of DEPTH terms, each from
+zero, which are added in float32."""
+
 CHUNK = 8192
 """Elements of an image that one program passes over."""
 

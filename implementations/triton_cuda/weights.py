@@ -11,14 +11,21 @@ from torch import Tensor
 from demopool.implementations.shared import scaling
 
 from .launcher import Launcher
-from .sizes import BLOCK, CHUNK, CHUNKS, COLUMNS, DEPTH, ROWS, TILE, blocks, triangle
+from .sizes import BLOCK, CHUNK, CHUNKS, COLUMNS, DEPTH, EXACT, ROWS, TILE, blocks, triangle
 
 _SMALL = 128
 """Rows of K that one program holds in its registers."""
 
 
 def dense(
-    on: Launcher, X: Tensor, *, gamma: float, tau: float, iterations: int, order: int
+    on: Launcher,
+    X: Tensor,
+    *,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    precision: str = EXACT,
 ) -> Tensor:
     """K in memory, made with its row sums; then all iterations in one program where that can hold
     K, and otherwise a launch for each but the first, which needs the row sums only."""
@@ -29,7 +36,7 @@ def dense(
     sums = on.empty(images, tiles, n)
     on.launch(
         "gram", images * triangle(tiles), X, K, sums, n, d, tiles,
-        ORDER=order, TILE=TILE, DEPTH=DEPTH,
+        ORDER=order, TILE=TILE, DEPTH=DEPTH, PRECISION=precision,
     )  # fmt: skip
     powers = _parts(Fraction(gamma)) + _parts(Fraction(tau))
     back = _parts(scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order))

@@ -114,7 +114,7 @@ class Cupy(Backend):
         from demopool.implementations.cupy_cuda import emulated, launches, signatures
 
         self.launches, self.emulated, self.signatures = launches, emulated, signatures
-        self.sources = (signatures.SOURCE,)
+        self.sources = signatures.SOURCES
 
     @property
     def in_source(self) -> tuple[str, ...]:
@@ -134,13 +134,9 @@ class Cupy(Backend):
 
     def spoilt(self, launch: Launch, change: str) -> ptx.Module:
         old, new = sides(change)
-        source = self.sources[0].read_text()
+        source = self.signatures.source()
         assert old in source
-        # The file keeps its name in what a fault says.
-        with TemporaryDirectory() as folder:
-            file = Path(folder, self.sources[0].name)
-            file.write_text(source.replace(old, new))
-            return ptx.compile(file, ARCH, names=[self.lowered(launch)])
+        return ptx.compile(source.replace(old, new), ARCH, names=[self.lowered(launch)])
 
 
 class Numba(Backend):

@@ -95,11 +95,14 @@ def gram(made: Made) -> list[Launch]:
 
 
 def outer(made: Made) -> list[Launch]:
+    """CuPy's also without the mirror image."""
+    lower = (made.b.launches.LOWER,) if made.b.name == "cupy" else ()
     return [
         made(whole(2, 19, 109), counting(2, 19)),
         made(whole(2, 3, 131), None),
-        made(whole(1, 45, 87), counting(1, 45)),
+        made(whole(1, 45, 87), counting(1, 45), *lower),
         made(whole(1, 8, 120), None),
+        made(whole(2, 3, 70), None, *lower),
     ]
 
 
@@ -121,15 +124,16 @@ def outer_parts(made: Made) -> list[Launch]:
 def from_parts(made: Made) -> list[Launch]:
     """Parts of K with its row sums, and of A. Rows are written four at a time, in both halves of a
     tile: the last one is each of them."""
-    kinds = made.b.launches.SQUARE, made.b.launches.RECTIFY, made.b.launches.KEEP
+    there = made.b.launches
+    kinds = there.SQUARE, there.RECTIFY, there.KEEP, there.LOWER
     sizes = [(2, 109, 2), (1, 131, 3), (1, 70, 1), (2, 87, 1), (1, 120, 2)]
     sizes += [(1, n, 1) for n in (4, 5, 34, 35)]
     return [
-        made.b.launches.from_parts(
+        there.from_parts(
             whole(images * grids.triangle(n), count, grids.TILE**2) * f32(0.5),
             np.full((images, n, n), np.nan, f32),
             np.full((images, grids.tiles(n), n), np.nan, f32),
-            kinds[i % 3],
+            kinds[i % 4],
         )
         for i, (images, n, count) in enumerate(sizes)
     ]
@@ -277,24 +281,72 @@ def weighted_sum(made: Made) -> list[Launch]:
     ]
 
 
+def _of_chunks(images: int, chunks: int) -> Array:
+    """Sums and the exponents of their scales: of small, of large and of very different ones."""
+    tops = np.array([2, -126, -126, 126, -97], f32)[:images, None] - counting(images, chunks) + 1
+    tops[0, ::3] -= 40
+    tops[:, 1::3] = -126
+    return np.stack([counting(images, chunks, most=90), np.clip(tops, -126, 126)], axis=1)
+
+
 def power_sums(made: Made) -> list[Launch]:
-    V, magnitude = whole(4, 1100, most=8), np.array([8, 16, 0, 0.5], f32)
+    """CuPy's also of values of all magnitudes: the largest comes first, last, and in between."""
+    if made.b.name == "numba":
+        V, magnitude = whole(4, 1100, most=8), np.array([8, 16, 0, 0.5], f32)
+        numbers = [(V, magnitude, power) for power in (1, 2)]
+        return [made(*each) for each in (*numbers, (whole(2, 300), counting(2)))]
+    rising = np.sort(np.abs(of_all_magnitudes()), axis=1)
+    rising[0] = 2.0 ** np.linspace(-120, 120, 600).round()
+    rising[2, 7::40] = 2.0**127
     return [
-        *(made(V, magnitude, power) for power in (1, 2)),
-        made(whole(2, 300), counting(2)),
+        *(made(V, power) for V in (whole(4, 1100, most=8), rising) for power in (1, 2)),
+        *(made(rising[:, ::-1].copy(), power, chunks=1) for power in (1, 2)),
+        made(one_large(40, 700), 2),
+        made(whole(2, 300)),
+        made(whole(1, 5000), chunks=1),
+    ]
+
+
+def triangle_sums(made: Made) -> list[Launch]:
+    """Rows that grow and that shrink by powers of two; NaN above the diagonal."""
+    powers = (2.0 ** np.arange(-60, 61)).astype(f32)
+    uneven = np.stack([lower(np.outer(row, np.ones(121, f32))) for row in (powers, powers[::-1])])
+    return [
+        *(made(np.stack([lower(whole(70, 70)), lower(whole(70, 70, most=9))]), p) for p in (1, 2)),
+        *(made(uneven, power) for power in (1, 2)),
+        made(lower(whole(300, 300))[None], 2, chunks=3),
+        made(lower(whole(5, 5))[None]),
+        made(np.zeros((2, 33, 33), f32)),
     ]
 
 
 def normalized(made: Made) -> list[Launch]:
     """With fewer chunks than a warp adds up at once, and more."""
-    magnitude = np.array([3, 1e-40, 0, 5e37, 3e-30], f32)
     V = of_all_magnitudes()
+    magnitude = np.array([3, 1e-40, 0, 5e37, 3e-30], f32)
+    if made.b.name == "cupy":
+        given: list[tuple[Array, ...]] = [(_of_chunks(5, chunks),) for chunks in (3, 40)]
+        given[0][0][2, 0] = 0
+    else:
+        given = [(magnitude, counting(5, chunks, most=90)) for chunks in (3, 40)]
     return [
-        made(values, magnitude, counting(5, chunks, most=90), power)
-        for chunks in (3, 40)
-        for values in (V, np.tile(V, 4))
+        made(values, *each, power)
+        for each in given
+        for values in (V, np.tile(V, 8))
         for power in (1, 2)
     ]
+
+
+def normalized_triangle(made: Made) -> list[Launch]:
+    """The last row of tiles ends in each of its parts; of zeros, and in place too."""
+    sizes = ((2, 109), (1, 131), (1, 70), (1, 35), (2, 5))
+    found = [
+        made(np.stack([lower(whole(d, d))] * images), _of_chunks(images, 3), 1 + d % 2)
+        for images, d in sizes
+    ]
+    S, sums = lower(whole(87, 87))[None], _of_chunks(1, 40)
+    found.append(made.b.launches.normalized_triangle(S, sums, S, 1))
+    return [*found, made(lower(np.zeros((20, 20), f32))[None], np.zeros((1, 2, 3), f32), 1)]
 
 
 def normalized_at_once(made: Made) -> list[Launch]:

@@ -87,6 +87,19 @@ class _Inputs(NamedTuple):
         found[count // 2] = 0
         return found
 
+    def sum_of_powers(self, *values: Array) -> tuple[Any, ...]:
+        """CuPy's kernels find the magnitude themselves."""
+        return (*values, self.positive("i")) if self.b.name == "numba" else values
+
+    def norms(self, chunks: int = 64) -> tuple[Array, ...]:
+        """The sums of the chunks of an image with their exponents, or after the magnitude."""
+        if self.b.name == "numba":
+            return self.positive("i"), self.positive("id")
+        sums = np.zeros((self.z.images, 2, chunks), self.dtype)
+        sums[:, 0] = positive(self.z.images, chunks, dtype=self.dtype)
+        sums[:, 1] = -(np.arange(chunks) % 3)
+        return (sums,)
+
     def vectors(self) -> tuple[Array, Array]:
         """Targets, and weights of which some are zero."""
         targets, a = self.positive("in"), self.positive("in")
@@ -158,8 +171,10 @@ _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
     "outer": lambda x: (x.random("idn"), x.positive("id")),
     "outer_parts": lambda x: (x.random("idn"), x.positive("id")),
     "weighted_sum": lambda x: (x.random("ind"), x.positive("in")),
-    "power_sums": lambda x: (x.rows(5000), x.positive("i")),
-    "normalized": lambda x: (x.rows(10 * x.z.n), x.positive("i"), x.positive("id")),
+    "power_sums": lambda x: x.sum_of_powers(x.rows(5000)),
+    "triangle_sums": lambda x: (x.random("inn"),),
+    "normalized": lambda x: (x.rows(10 * x.z.n), *x.norms()),
+    "normalized_triangle": lambda x: (x.random("inn"), *x.norms()),
     "normalized_at_once": lambda x: (x.rows(10 * x.z.n),),
     "count_sketch": lambda x: (x.random("ind"), x.positive("in"), x.hashes().first),
     "scatter": lambda x: (x.random("idd"), x.hashes()),

@@ -108,13 +108,15 @@ CUPY: dict[str, Mistake] = {
         "scatter", f"{_SORTED}{{+if (threadIdx.x < k) +}}__syncthreads();",
         DIVERGENT, "do not come"),
     "no barrier before the parts are added": (
-        "normalized_at_once", "parts[threadIdx.x / WARP] = value;\n  [-__syncthreads();-]\n",
-        RACE, _SHARED),
-    "no barrier before the next parts are stored": (
-        "normalized_at_once", "largest_of_block(scale, parts);\n  [-__syncthreads();-]\n",
+        "normalized_at_once", "put(parts + threadIdx.x / WARP, WARPS);\n    [-__syncthreads();-]\n",
         RACE, _SHARED),
     "one sum for all chunks of an image": (
-        "power_sums", "sums[[-blockIdx.x-]{+image+}] = total", RACE, "argument 2"),
+        "power_sums", "sums + 2 * image * chunks[- + blockIdx.x % chunks-], chunks", RACE,
+        "argument 1"),
+    "a value beyond the last one of a row": (
+        "triangle_sums", "j + i * apart [-<-]{+<=+} count ? values", OUTSIDE, "argument 0"),
+    "no barrier before a triangle is mirrored": (
+        "normalized_triangle", "over_norm(value); });\n    [-__syncthreads();-]", RACE, _SHARED),
     "the start of the bin after the last one's end": (
         "count_sketch", "stop = starts[bin + [-1-]{+2+}]", OUTSIDE, "argument 2"),
     "threads without a bin that leave before a barrier": (
@@ -250,7 +252,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "slabs that are not added up": ("outer", "if (slab % SLABS == 0[- || start >= stop-])"),
     "parts that begin in the middle of others": ("gram_parts", "at.part * [-length-]{+STEP+};"),
     "a triangle that is read where it was not made": (
-        "from_triangle", "? K[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),
+        "from_triangle", "? C[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),
     "a wrong stride in shared memory": ("small_image", "memory[row * [-n-]{+(n + 1)+} + j]"),
     "a sum of half a warp": ("step", "total = sum_of(total, [-WARP-]{+16+});"),
     "a weight to the wrong power": ("free_step", "target, [---]tau)"),
@@ -258,8 +260,15 @@ VALUES: dict[str, tuple[str, str]] = {
     "products where their squares were wanted": ("free_sums", "([-product-]{+T(1)+} * ("),
     "forms that are never doubted": (
         "free_sums", "if ([-!(total >= share * bound)-]{+false+})"),
-    "a norm in place of its root": ("normalized", "[-sqrt(-]share / sum[-)-]"),
-    "signs that are lost": ("normalized_at_once", ", [-value-]{+T(1)+});\n}"),
+    "a norm in place of its root": ("normalized", "[-sqrt(-]share / total[-)-]"),
+    "signs that are lost": ("normalized_at_once", "sqrt(total), [-value-]{+T(1)+});"),
+    "a sum that stays as it was when a larger value comes": (
+        "power_sums", "total = lowered(total, [-before-]{+top+});"),
+    "parts that are added as if all were of one magnitude": (
+        "normalized", "lowered(parts[i], [-int(parts[count + i])-]{+top+})"),
+    "a diagonal that is there twice": ("triangle_sums", "WARP, row + 1, row{+ + 1+});"),
+    "a triangle without its mirror image": (
+        "normalized_triangle", "[-mirror_half(out + first, space, at, half, d);-]"),
     "signs that are turned": ("count_sketch", "signs[j] [-<-]{+>+} 0 ? -x[j]"),
     "one sign instead of two": ("scatter", "s1[row] == [-s2[j]-]{+1+} ?"),
     "an exponent one too low": ("scaled", "? exponent_of(size){+ - 1+}"),

@@ -45,6 +45,10 @@ _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "bounds": ("ip", {"out": "i"}),
     "start": ("idd", {"Y": "idd", "Z": "idd"}),
     "finish": ("idd", {"out": "idd"}),
+    # Of a sum with its exponent, and of triangles.
+    "cupy power_sums": ("iv", {"sums": "i2c"}),
+    "triangle_sums": ("idd", {"sums": "i2c"}),
+    "normalized_triangle": ("idd", {"out": "idd"}),
 }
 _USUAL = {"kind": 0, "gamma": 0.5, "tau": 0.5, "iterations": 10, "share": 0.25, "power": 1}
 
@@ -60,7 +64,7 @@ class Made(NamedTuple):
         so many blocks share the values of an image, as if that were longer."""
         name = self.kernel.removesuffix("_far")
         function, first, rest = getattr(self.b.launches, name), given[0], list(given)
-        axes, results = _RESULTS.get(name, ("", {}))
+        axes, results = _RESULTS.get(f"{self.b.name} {name}") or _RESULTS.get(name, ("", {}))
         sizes |= dict(zip(axes, first.shape, strict=False))
         args: dict[str, Any] = {}
         if name != self.kernel:  # as of a sketch for which there is not enough shared memory
@@ -74,12 +78,12 @@ class Made(NamedTuple):
         self, function: Any, results: dict[str, str], rest: list[Any], sizes: Any, first: Array
     ) -> dict[str, Any]:
         args: dict[str, Any] = {}
-        for parameter in inspect.signature(function).parameters:
+        for parameter, known in inspect.signature(function).parameters.items():
             if parameter in results:
                 args[parameter] = _result(parameter, results[parameter], sizes, first.dtype)
             elif rest:
                 args[parameter] = self._or_absent(rest.pop(0), first)
-            elif parameter in _USUAL:
+            elif parameter in _USUAL and known.default is inspect.Parameter.empty:
                 args[parameter] = _USUAL[parameter]
         return args
 

@@ -1,4 +1,4 @@
-// CUDA C on the host: enough of it for g++ to compile kernels.cu unchanged, as a second opinion on
+// CUDA C on the host: enough of it for g++ to compile the kernels unchanged, as a second opinion on
 // what they do. Every thread of a block is a fiber; blocks run one after the other, and the fibers
 // of a block in a given order, switching only where CUDA lets threads wait for each other.
 

@@ -28,12 +28,12 @@ _BYTES = 1 << 18
 class OnHost:
     """Some instances of the kernels of a source, in a library that is made in a folder."""
 
-    def __init__(self, b: Backend, instances: Sequence[str], folder: Path, source: Path) -> None:
+    def __init__(self, b: Backend, instances: Sequence[str], folder: Path, source: str) -> None:
         self._b, self._instances = b, list(instances)
-        dynamic = {name: kind for kind, name in _DYNAMIC.findall(source.read_text())}
+        dynamic = {name: kind for kind, name in _DYNAMIC.findall(source)}
         lines = [f'#include "{HEADER}"']
         lines += [f"alignas(16) thread_local {k} {n}[{_BYTES}];" for n, k in dynamic.items()]
-        lines.append(f'#include "{source}"')
+        lines.append(source)
         for i, name in enumerate(self._instances):
             lines.append(
                 f'extern "C" const char* run_{i}(const unsigned* sizes, int order, void** args) '

@@ -31,6 +31,10 @@ _ZERO = "zero is zero either way"
 _NO_VALUES = "of a bin without values, of which there is none"
 _MENDED = "any row will do: the loops mend it"
 _SQUARE = "another side of a square matrix: equally long"
+_BELOW_RANGE = "a shift beyond the range of float: the first half of it makes zero already"
+_ONE_LOWER = "a top that is one lower than it could be serves as well"
+_EIGHT_PARTS = "of eight parts in 32 lanes the first two steps add zeros"
+_SAME_NUMBER = "the same number, before or after it was made 64 bits long or a global address"
 
 SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
     "cupy": {
@@ -50,7 +54,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "const T* other = x": (_TWICE,),
             "== 0) sums[first + row] = total": (_SAME_LANE,),
         },
-        "from_parts": {"kind == RECTIFY && product < T(0)": (_ZERO,)},
+        "from_parts": {"kind == RECTIFY && product < T(0)": (_ZERO,) * 2},
         "from_triangle": {
             "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
             "const float root = __fsqrt_rn": (_MENDED,),
@@ -58,15 +62,36 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "gram": {"__syncthreads();": ("of features of no columns, which nobody has",)},
         "gram_parts": {"if (k >= d) row = column = T(0)": (_PADDING,)},
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
+        "normalized": {
+            "most = max(most, int(parts[count + i]))": ("another top serves as well",),
+        },
         "normalized_at_once": {
-            "== 0) parts[threadIdx.x / WARP] = value": (_SAME_LANE,),
-            "const size_t first = static_cast<size_t>(blockIdx.x) * values": (_TWICE,),
+            "max(power * (below - top), -2 * TOP<T>)": (_BELOW_RANGE,),
+            "for (unsigned j = threadIdx.x; j < values; j += BLOCK) {": (
+                "of threads without a value: 1 for the lowest top, which is zero for any other",
+            ),
+            "if (size * scale >= T(1)) raise": ("a number that is zero unless it is set",),
+            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
+            "const int half = exponent >> 1": ("other parts of the same shift",),
+        },
+        "normalized_triangle": {
+            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
+            "const T value = p < n && q <= p": ("above the diagonal, which is not kept",),
+            "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
         "outer": {
             "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
-        "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
-        "power_sums": {"__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,)},
+        "outer_parts": {
+            "if (feature >= n) row = column = T(0)": (_PADDING,) * 3,
+            "unsigned row = static_cast<unsigned>((root": (_MENDED,),
+        },
+        "power_sums": {
+            "* power_of_two(value, exponent - half)": (_BELOW_RANGE,),
+            "value += __shfl_xor_sync(ALL_LANES, value, step)": (_EIGHT_PARTS,),
+            "__int_as_float((exponent + 127) << 23)": ("of a sum that is set to zero next",),
+            "if (size * scale >= T(1)) raise": (_ONE_LOWER,),
+        },
         "restored": {
             "static_cast<int>(whole), -most": ("a power of two with which no result is in range",),
         },
@@ -78,6 +103,11 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         },
         "scatter_far": {
             "i < runs[u + 1]; ++i) total += value(i)": (_NO_VALUES,),
+        },
+        "triangle_sums": {
+            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
+            "const int half = exponent >> 1": (_BELOW_RANGE,),
+            "if (size * scale >= T(1)) raise": (_ONE_LOWER,),
         },
         "small_image": {
             "pow(weight * total / target, -tau)": (_MINUS_ONE, _LOW_BITS, _NAN),

@@ -72,11 +72,13 @@ def test_counts_are_what_they_were(counts: tuple[str, dict[str, Any]]) -> None:
 def test_no_thread_works_through_an_image_alone(counts: tuple[str, dict[str, Any]]) -> None:
     """Instructions by warps are at most some times those of an even share. Least even is
     count_sketch, 19 of 32: bins have different numbers of values, in scatter_far too. Tiles on the
-    diagonal are halves, which a kernel that only copies them notices."""
+    diagonal are halves, which a kernel that only copies them notices, and so are rows of a triangle
+    on average, of 128 values here."""
     backend, found = counts
     for name, one in found.items():
         threads = one["thread_instructions"] / max(one["instructions"], 1)
         uneven = {"count_sketch": 18, "scatter_far": 27, "from_triangle": 29, "from_parts": 29}
+        uneven |= {"triangle_sums": 20, "normalized_triangle": 29}
         least = 16 if backend == "numba" else uneven.get(name, 30)
         assert threads > least, name
 
@@ -223,6 +225,22 @@ def test_reductions_read_once_and_write_few_numbers(b: Backend, name: str) -> No
     done = _done(b, name)
     assert done.traffic["V"].loaded_bytes == done.arrays["V"].nbytes
     assert done.counts.global_bytes <= 1.2 * done.arrays["V"].nbytes
+
+
+def test_a_matrix_is_normalised_in_two_readings_of_a_triangle(cupy: Backend) -> None:
+    """And one writing; with the lower triangle that `outer` has written, 2.5 passes over the matrix
+    where there were 5."""
+    d, words = 256, 256 * 257 // 2
+    S = lower(np.ones((d, d), np.float32))[None]
+    first = Done(cupy, Made(cupy, "triangle_sums")(S, chunks=16))
+    assert first.traffic["S"].loaded_bytes == words * WORD
+    last = Done(cupy, cupy.launches.normalized_triangle(S, first.arrays["sums"], S, 1))
+    assert last.traffic["S"].loaded_bytes == words * WORD
+    assert last.traffic["S"].stored_bytes == S.nbytes
+    assert first.counts.global_bytes + last.counts.global_bytes <= 1.2 * 2 * S.nbytes
+    X, A = np.ones((1, 8, d), np.float32), S.copy()
+    done = Done(cupy, cupy.launches.outer(X, None, A, cupy.launches.LOWER))
+    assert done.traffic["A"].stored_bytes == words * WORD
 
 
 def test_a_count_sketch_reads_features_once_and_writes_bins_once(cupy: Backend) -> None:

@@ -17,14 +17,14 @@ from demopool import ptx
 from demopool.conformance import engine
 from demopool.conformance.examples import Example
 from demopool.contract import ArrayFacts
-from demopool.implementations.cupy_cuda import launches, pool, power, signatures, sketch, weights
+from demopool.implementations.cupy_cuda import launches, signatures
 from demopool.implementations.cupy_cuda.emulated import CupyEmulator
+from demopool.implementations.cupy_cuda.works import WORKS
 from demopool.implementations.shared import grids, images
 from demopool.implementations.shared.grids import Shape
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.prepared import prepare
-from demopool.implementations.shared.table import work_table
-from demopool.problem.routes import ROUTES
+from demopool.problem.routes import routes_for
 
 Array = Any
 u32 = np.uint32
@@ -37,7 +37,7 @@ u32 = np.uint32
 def everything(request: pytest.FixtureRequest) -> tuple[str, ptx.Module]:
     """All kernels for one T."""
     instances = signatures.instances(request.param)
-    return request.param, ptx.compile(signatures.SOURCE, "sm_80", names=instances)
+    return request.param, ptx.compile(signatures.source(), "sm_80", names=instances)
 
 
 def test_parameters_read_from_the_source_are_those_of_the_ptx(
@@ -59,17 +59,18 @@ def test_parameters_read_from_the_source_are_those_of_the_ptx(
 
 
 def test_the_source_and_the_launches_agree_on_sizes() -> None:
-    there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.SOURCE.read_text()))
+    there = dict(re.findall(r"constexpr unsigned (\w+) = (\d+);", signatures.source()))
     for name in ("TILE", "BLOCK", "WARP", "FEATURES"):
         assert int(there[name]) == getattr(grids, name)
-    assert "PIECE = 8 * BLOCK;" in signatures.SOURCE.read_text()
-    assert grids.PIECE == 8 * grids.BLOCK
+    assert "PIECE = 16 * BLOCK;" in signatures.source()
+    assert grids.PIECE == 16 * grids.BLOCK
     assert int(there["STEP"]) * int(there["SLABS"]) == grids._GROUP
     assert int(there["HALF"]) == grids._HALF == grids.TILE // 2
-    kinds = re.search(r"enum Kind \{ (.*) \}", signatures.SOURCE.read_text())
+    kinds = re.search(r"enum Kind \{ (.*) \}", signatures.source())
     assert kinds is not None
-    assert kinds[1].split(", ") == ["SQUARE", "RECTIFY", "KEEP"]
-    assert (launches.SQUARE, launches.RECTIFY, launches.KEEP) == (0, 1, 2)
+    assert kinds[1].split(", ") == ["SQUARE", "RECTIFY", "KEEP", "LOWER"]
+    numbers = (launches.SQUARE, launches.RECTIFY, launches.KEEP, launches.LOWER)
+    assert numbers == (0, 1, 2, 3)
 
 
 V, OUT = np.zeros((2, 8), np.float32), np.zeros(2, np.float32)
@@ -121,9 +122,7 @@ def strict() -> dp.Operations:
     on.xp = xp
 
     class StrictImplementation(HostImplementation):
-        kernels = images.kernels(
-            work_table(weights, pool, sketch, power), lambda array: (on, on.contiguous(array))
-        )
+        kernels = images.kernels(WORKS, lambda array: (on, on.contiguous(array)))
 
         def inspect(self, array: Any) -> ArrayFacts:
             assert array.device == device
@@ -143,7 +142,11 @@ def strict() -> dp.Operations:
 
 @pytest.mark.parametrize(
     ("operation", "route", "order"),
-    [(route.operation, route.name, order) for route in ROUTES for order in route.orders],
+    [
+        (route.operation, route.name, order)
+        for route in routes_for("cupy")
+        for order in route.orders
+    ],
 )
 @pytest.mark.parametrize("features", ["batch of 1", "n>d"])
 def test_every_route_stays_on_its_device_and_in_its_namespace(

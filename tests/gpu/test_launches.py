@@ -121,7 +121,7 @@ def _ends(rows: Any) -> tuple[Any, Any, Any]:
 
 def test_the_row_of_a_tile_is_right_in_cuda_c(cupy: Backend) -> None:
     tiles, out, wanted = _ends(np.concatenate([_ROWS, _BEYOND]))
-    module = ptx.compile(cupy.sources[0].read_text() + _ROWS_OF, "sm_80")
+    module = ptx.compile(cupy.signatures.source() + _ROWS_OF, "sm_80")
     shape = grids.flat(len(tiles))
     module.launch("rows_of", shape.blocks, shape.threads, (tiles, out, np.uint32(len(tiles))))
     np.testing.assert_array_equal(out, wanted)

@@ -56,4 +56,4 @@ def test_the_command_names_survivors_by_their_lines(cupy: Backend) -> None:
     done = CliRunner().invoke(gpu.main, ["mutants", "cupy", "largest"])
     assert done.exit_code == 0, done.output
     assert "largest: 1 of 50 left, 100% covered" in done.output
-    assert re.search(r"kernels.cu:\d+ `if \(threadIdx.x % WARP == 0\) atomic_largest", done.output)
+    assert re.search(r"scales.cu:\d+ `if \(threadIdx.x % WARP == 0\) atomic_largest", done.output)

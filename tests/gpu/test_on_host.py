@@ -11,6 +11,8 @@ import effort
 import numpy as np
 import pytest
 
+from demopool.implementations.cupy_cuda.signatures import source
+
 from . import cases
 from .arrays import Array
 from .backends import Backend, Launch
@@ -60,7 +62,7 @@ def difference(found: list[Array], wanted: list[Array]) -> float:
 def test_both_agree_on_every_kernel(cupy: Backend, tmp_path: Path) -> None:
     launches = [one for kernel in cupy.kernels for one in cases.launches(cupy, kernel)]
     instances = sorted({cupy.lowered(launch) for launch in launches})
-    host = OnHost(cupy, instances, tmp_path, cupy.sources[0])
+    host = OnHost(cupy, instances, tmp_path, source())
     for launch in launches:
         wanted = cupy.run(launch, counting=False, check_races=False)
         for order in effort.cases(ORDERS, ORDERS[-1:]):
@@ -78,11 +80,9 @@ SEEN = (
 
 def spoilt(b: Backend, kernel: str, change: str, folder: Path) -> OnHost:
     old, new = sides(change)
-    text = b.sources[0].read_text()
-    assert old in text
-    file = folder / "kernels.cu"
-    file.write_text(text.replace(old, new))
-    return OnHost(b, [b.lowered(cases.launches(b, kernel)[0])], folder, file)
+    assert old in source()
+    instances = [b.lowered(cases.launches(b, kernel)[0])]
+    return OnHost(b, instances, folder, source().replace(old, new))
 
 
 @pytest.mark.parametrize("mistake", SEEN)

@@ -10,7 +10,7 @@ from .parts import largest_part, own_chunk, row_of_triangle, store_twice
 @triton.jit
 def outer(
     X, a, out, n, d, tiles, splits, rows, WEIGHTED: tl.constexpr, TILE: tl.constexpr,
-    DEPTH: tl.constexpr,
+    DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """X^T diag(a) X by one triangle of tiles; ``out`` is (images, splits, d, d), and each split
     sums so many ``rows``. With weights X is float32: half precision would round the products with
@@ -35,7 +35,7 @@ def outer(
         if WEIGHTED:
             weights = tl.load(a + image * n + start + depth, mask=inside, other=0.0)
             left *= weights[:, None]
-        total = tl.dot(tl.trans(left), right, total, input_precision="ieee")
+        total = tl.dot(tl.trans(left), right, total, input_precision=PRECISION)
     store_twice(out + part.to(tl.int64) * d * d, total, row * TILE, column * TILE, d, TILE)
 
 

@@ -34,7 +34,10 @@ def in_range(X, parts, out, exponents, values, chunks, CHUNK: tl.constexpr, CHUN
 
 
 @triton.jit
-def gram(X, K, sums, n, d, tiles, ORDER: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr):
+def gram(
+    X, K, sums, n, d, tiles, ORDER: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
     """K = (X X^T)^2, or max(X X^T, 0) for order 1, by one triangle of tiles.
 
     ``sums`` is (images, tiles, n): the sum of each row over the columns of each tile.
@@ -54,7 +57,7 @@ def gram(X, K, sums, n, d, tiles, ORDER: tl.constexpr, TILE: tl.constexpr, DEPTH
         inside = (start + depth < d)[None, :]
         left = tl.load(of_rows + start + at, mask=(i < n)[:, None] & inside, other=0.0)
         right = tl.load(of_columns + start + at, mask=(j < n)[:, None] & inside, other=0.0)
-        total = tl.dot(left, tl.trans(right), total, input_precision="ieee")
+        total = tl.dot(left, tl.trans(right), total, input_precision=PRECISION)
     value = total * total if ORDER == 2 else tl.maximum(total, 0.0, tl.PropagateNan.ALL)
     sums += image * tiles * n
     tl.store(sums + column * n + i, tl.reduce(value, 1, ADD), mask=i < n)

@@ -66,6 +66,7 @@ def choose(
     case: Case,
     *,
     backends: Sequence[str] = (),
+    routes: Sequence[str] = (),
     budget: float = BUDGET,
     max_memory: float | None = None,
     max_error: float | None = None,
@@ -83,6 +84,7 @@ def choose(
     """Measure, decide, and save what was measured.
 
     backends     only these; a name that cannot be used here is an error
+    routes       only these; without it all but those by TF32, which must be named
     budget       seconds for everything but the set-up of libraries
     max_memory   maximum predicted bytes of a call; never more than half of what is free
     max_error    maximum error against the reference, relative to the largest entry of a descriptor
@@ -112,12 +114,19 @@ def choose(
     backends = (backends,) if isinstance(backends, str) else tuple(backends)
     for name in backends:
         registry.demand(name)
+    routes = (routes,) if isinstance(routes, str) else tuple(routes)
+    known = Subject("descriptor", case.descriptor).routes()
+    for route in routes:
+        if route not in known:
+            raise InvalidInput(
+                f"routes must be of {case.descriptor}: {', '.join(known)}; got {route!r}."
+            )
     spending = Budget(budget, now)
     with spending.setting_up():
         if warnings is None:
             warnings = fingerprint.warnings(fingerprint.fingerprint())
         warnings = list(warnings)
-        absent, candidates = _candidates(case, backends or tuple(registry.names()))
+        absent, candidates = _candidates(case, backends or tuple(registry.names()), routes)
         planned = qualifying.runners(case, candidates, max_memory, max_error)
     with ExitStack() as stack:
         if workers is None:
@@ -169,7 +178,7 @@ def choose(
         threads=workers.threads,
         reused=0 < had[0] == len(race.rounds) and had[1] == len(race.confirming),
         interrupted=interrupted,
-        restricted=bool(backends or max_memory or max_error),
+        restricted=bool(backends or routes or max_memory or max_error),
         max_memory=max_memory,
         max_error=max_error,
         warnings=warnings,
@@ -178,7 +187,9 @@ def choose(
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
 
 
-def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Ranked], list[Candidate]]:
+def _candidates(
+    case: Case, backends: Sequence[str], routes: Sequence[str]
+) -> tuple[list[Ranked], list[Candidate]]:
     """What can be tried, and a row for every backend that is absent."""
     subject = Subject("descriptor", case.descriptor)
     absent, present = [], []
@@ -192,7 +203,8 @@ def _candidates(case: Case, backends: Sequence[str]) -> tuple[list[Ranked], list
             absent.append(Ranked(name, "", found.state, reason=found.reason))
     order = [*TIMED_BACKENDS, *present]
     present.sort(key=order.index)
-    return absent, list(subject.candidates(tuple(present)))
+    wanted = routes or [route for route in subject.routes() if subject.is_raced(route)]
+    return absent, [c for c in subject.candidates(tuple(present)) if c.route in wanted]
 
 
 def _saver(path: Path) -> Callable[[Sample], None]:

@@ -104,6 +104,11 @@ LINE_SECONDS = 5.0
     "--backends", metavar="NAME,...", help="Only these: numpy:cpu,torch:cpu.  [default: all]"
 )
 @click.option(
+    "--routes",
+    metavar="NAME,...",
+    help="Only these: dense,dense-tf32.  [default: all but those by TF32]",
+)
+@click.option(
     "--threads",
     type=click.IntRange(1),
     help="Threads of every library.  [default: OMP_NUM_THREADS if set, else all cores]",
@@ -148,6 +153,7 @@ def choose_command(
     max_error: float | None,
     calls: int | None,
     backends: str | None,
+    routes: str | None,
     threads: int | None,
     sweep: tuple[str, str] | None,
     png: Path | None,
@@ -206,7 +212,7 @@ def choose_command(
         wanted = [replace(base, n=n, d=d) for n in ns for d in ds]
     total = budget or len(wanted) * (SWEEP_BUDGET if sweep else BUDGET)
     most = None if max_memory is None else size_in_bytes("--max-memory", max_memory)
-    names = tuple(name.strip() for name in backends.split(",")) if backends else ()
+    names, ways = _names(backends), _names(routes)
     for name in names:
         registry.demand(name)
     if features and not (as_json or output):
@@ -226,6 +232,7 @@ def choose_command(
                 found = choose(
                     case,
                     backends=names,
+                    routes=ways,
                     budget=share,
                     max_memory=most,
                     max_error=max_error,
@@ -259,6 +266,10 @@ def choose_command(
             _say(f"Warning: {warning}", screen)
     failed = any(row.state is State.WRONG for choice in choices for row in choice.rows)
     return 1 if failed or any(choice.backend is None for choice in choices) else 0
+
+
+def _names(listed: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in listed.split(",")) if listed else ()
 
 
 def _cases(

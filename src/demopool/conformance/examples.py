@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -96,16 +96,22 @@ def question(X: Array, operation: str, order: int, dtype: str, **changes: Any) -
 
 def _ask_weights(X: Array, dtype: str, order: int, **changed: Any) -> Question:
     options = {"gamma": 0.5, "tau": 0.5, "iterations": 10, **changed, "order": order}
-    allowed = tolerance.for_weights(X, dtype, **options)
     expected = reference.weights(X, **options)
-    return Question({"X": X}, options, expected, lambda route: allowed, axes=1, entrywise=True)
+
+    def allowed(route: str) -> Array:
+        return tolerance.for_weights(X, dtype, **options, route=route)
+
+    return Question({"X": X}, options, expected, cache(allowed), axes=1, entrywise=True)
 
 
 def _ask_pool(X: Array, dtype: str, order: int, weights: str = "given") -> Question:
     a = _some_weights(X, dtype, weights)
     expected = reference.pool(X, a, order=order)
-    allowed = tolerance.for_pool(X, a, expected, dtype, order=order)
-    return Question({"X": X, "a": a}, {"order": order}, expected, lambda route: allowed, axes=order)
+
+    def allowed(route: str) -> Array:
+        return tolerance.for_pool(X, a, expected, dtype, order=order, route=route)
+
+    return Question({"X": X, "a": a}, {"order": order}, expected, allowed, axes=order)
 
 
 def _ask_sketch(X: Array, dtype: str, order: int, k: int = 32) -> Question:

@@ -47,10 +47,11 @@ def check(
     minutes, and is judged when it is named.
 
     A backend asked for by name, or required by the environment, must be there; holes in the
-    capability table are rows of their own with the reason. ``operations``, ``routes`` and
-    ``dtypes`` narrow it. ``threads`` is for every library, by default as many as it would use;
-    ``seconds`` the maximum for the first call of a cell, and for the rest of it. ``finished`` gets
-    every cell as soon as it is judged; given back as ``known``, it is not judged again.
+    capability table are rows of their own with the reason, but for routes that name other
+    libraries. ``operations``, ``routes`` and ``dtypes`` narrow it. ``threads`` is for every
+    library, by default as many as it would use; ``seconds`` the maximum for the first call of a
+    cell, and for the rest of it. ``finished`` gets every cell as soon as it is judged; given back
+    as ``known``, it is not judged again.
     """
     backends = (backends,) if isinstance(backends, str) else tuple(backends)
     for backend in (*backends, *registry.required()):
@@ -102,12 +103,17 @@ def rows_of(
         for row in table
         for dtype in row.dtypes or (None,)
         if not operations or row.operation in operations
-        if not routes or row.route in routes
+        if row.route in routes or (not routes and _matters(row))
         if not dtypes or dtype in dtypes
     ]
     if not rows:
         raise InvalidInput("Nothing is left to check: no such cell is in the capability table.")
     return rows
+
+
+def _matters(row: capabilities.CapabilityRow) -> bool:
+    known = find(row.operation, row.route)
+    return bool(row.dtypes) or isinstance(known, str) or known.is_for(Backend(row.backend))
 
 
 def reproduce(

@@ -21,8 +21,16 @@ weights     In log a an iteration is (1 - tau) log a - tau log(K a) + tau log r.
             times the error itself) / (K a)_i over rows and iterations (order 1: D / 2, where G is
             not surely negative): 4 u (A (sqrt(n) + C sqrt(d)) + sqrt(T)). C and A suppose that all
             errors point one way; where they do not, this is over 50 times the error seen.
+            A route by three products of TF32 leaves out LEFT_OUT of S = sum_k |x_ik x_jk|, in dot
+            products that are squared: twice that of |G| S, and its square of S^2, beside D.
 pool        a sum of n terms, sqrt(n) + 1. The largest entry of A is on its diagonal, where nothing
             cancels. First order can cancel: times (sum |a x|) / |sum a x|, largest entries of each.
+            By three products of TF32: LEFT_OUT more, since no sum of |a x x'| is larger either.
+tf32        With u = 2^-24 and x = h + l + r, both parts of 11 bits, l h' + h l' + h h' leaves out
+            8 u of |x x'| (docs/reference/ptx.md). Tensor cores cut sums off: 2 u (k + k / 4) for k
+            terms from zero, 80 u for the 32 of Triton, where 8 terms of our own kernels have 20 u.
+            Additions of these parts are rounding as above. LEFT_OUT, 88 u, is over 50 times the
+            error seen here, where the cores' sums are rounded, and once.
 sketch      Fourier transforms add log2 k. By Parseval the error's energy is at most u S, with
             S = sum_i a_i |x_i|^2, and spreads over k bins: relative to max(S / sqrt(k), largest
             entry of the sketch).
@@ -65,6 +73,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import reference
+from ..problem.routes import left_out
 from ..problem.vocabulary import Dtype
 
 Array = NDArray[Any]
@@ -98,23 +107,28 @@ def for_weights(
     tau: float = 0.5,
     iterations: int = 10,
     order: int = 2,
+    route: str = "dense",
 ) -> Array:
     n, d = X.shape[-2:]
     of_products = CONSTANT * unit(dtype) * sqrt(d)
-    condition = _condition_of_weights(X, of_products, gamma, tau, iterations, order)
+    more = 2 * left_out(route) / of_products
+    condition = _condition_of_weights(X, of_products, more, gamma, tau, iterations, order)
     staying = max(1.0, tau * sum(abs(1 - 2 * tau) ** t for t in range(iterations)))
     of_sums = CONSTANT * unit(dtype) * sqrt(n) + of_products * condition
     return staying * of_sums + CONSTANT * unit(dtype) * sqrt(iterations)
 
 
 def _condition_of_weights(
-    X: Array, rounding: float, gamma: float, tau: float, iterations: int, order: int
+    X: Array, rounding: float, more: float, gamma: float, tau: float, iterations: int, order: int
 ) -> Array:
     """How much more than ``rounding`` the sums K a are wrong by, in the worst row and iteration:
-    the way of the weights, and what an error of the dot products does on it."""
+    the way of the weights, and what an error of the dot products does on it. ``more`` of the sum of
+    their terms' sizes comes to D."""
     X = X.astype(np.float64)
     present = (X != 0).any(axis=-1)
     G, D = X @ X.swapaxes(-1, -2), np.sqrt(X**2 @ (X**2).swapaxes(-1, -2))
+    if more:
+        D += more * (np.abs(X) @ np.abs(X).swapaxes(-1, -2))
     if order == 2:
         K, wrong = G**2, np.abs(G) * D + rounding / 4 * D**2
     else:
@@ -138,9 +152,10 @@ def for_pool(
     *,
     order: int,
     of_weights: Array | float = 0.0,
+    route: str = "direct",
 ) -> Array:
     """``of_weights``: what the weights, relative to each, are wrong by."""
-    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1) + of_weights
+    bound = CONSTANT * unit(dtype) * (sqrt(X.shape[-2]) + 1) + left_out(route) + of_weights
     if order == 2:
         return np.asarray(bound)
     without_cancellation = reference.pool(np.abs(X), a, order=1).max(axis=-1)

@@ -113,6 +113,7 @@ def supports(
     return Support(State.OK)
 
 
+@lru_cache(maxsize=4096)
 def usable_routes(
     backend: str,
     operation: str,

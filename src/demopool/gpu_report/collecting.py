@@ -18,7 +18,7 @@ from ..errors import BackendUnavailable
 from ..machine import gpu, gpu_limits, system
 from ..machine.limits import Limits
 from ..measurement.worker import Worker
-from ..problem.candidates import Candidate
+from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case, name_of, named
 from ..problem.vocabulary import Backend, State
 from . import counts, external
@@ -195,6 +195,7 @@ def _race(kept: Kept, plan: Plan, case: Case, backends: tuple[str, ...], workers
     choice = choose(
         case,
         backends=backends,
+        routes=Subject("descriptor", case.descriptor).routes(),
         budget=plan.budget,
         progress=lambda seconds, what: clocks.look(),
         workers=workers,

@@ -39,7 +39,9 @@ def count(backend: str) -> list[dict[str, Any]]:
         return []
     rows: list[dict[str, Any]] = []
     with Worker(1) as worker:
-        for route in capabilities.usable_routes(twin, "weights", dtype=CASE.dtype):
+        for _, route in Subject("descriptor", CASE.descriptor).candidates((twin,)):
+            if not capabilities.supports(twin, "weights", route=route, dtype=CASE.dtype):
+                continue
             answer = worker.ask(run_counts, twin, route, CASE, timeout=SECONDS, words="its counts")
             if answer.state is not State.OK:
                 rows.append({"candidate": f"{twin}/{route}", "reason": answer.reason})

@@ -78,17 +78,26 @@ class Operations:
         kernel = self._kernel("weights", route, facts, order, **job)
         return kernel(X, **job, order=order)
 
-    def pool(self, X: Any, a: Any = None, *, order: int = 2, triangle: bool = False) -> Any:
+    def pool(
+        self,
+        X: Any,
+        a: Any = None,
+        *,
+        order: int = 2,
+        triangle: bool = False,
+        route: str = "auto",
+    ) -> Any:
         """Weighted pooling, ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.
 
         ``a=None`` is sum pooling. Weights must be >= 0; with a negative one the result is NaN or
         not what it should be. With ``triangle=True`` only the lower triangle of each matrix is
-        sure to be right; ``normalize(..., axes=2, symmetric=True)`` needs no more.
+        sure to be right; ``normalize(..., axes=2, symmetric=True)`` needs no more. ``route`` says
+        how the products are made; most backends have ``direct`` alone.
         """
         triangle = validated(triangle=triangle)
         facts = self.inspect_features(X)
         self._weights_of(a, facts)
-        kernel = self._kernel("pool", "direct", facts, order)
+        kernel = self._kernel("pool", route, facts, order)
         only = {"triangle": True} if self._in_triangles(triangle, order) else {}
         return kernel(X, a, order=order, **only)
 
@@ -345,6 +354,12 @@ class Operations:
         if route != "auto":
             return route
         shape, dtype = facts.shape, facts.dtype
+        if operation == "pool":
+            (first, *others) = capabilities.usable_routes(
+                self.name, operation, dtype=dtype, order=order
+            )
+            if not others:  # most backends have one way to pool
+                return first
         return auto.pick_route(self.name, operation, shape, dtype, accuracy, order=order, **job)
 
 

@@ -149,7 +149,7 @@ def plan(ops: Operations, asked: Wanted, route: str, facts: ArrayFacts) -> Plan:
     if asked.dtype is not None:  # features were cast
         facts = facts._replace(dtype=work)
     kind, order, d = asked.descriptor, asked.order, facts.shape[-1]
-    chosen = {**routes.split(kind, route), "pool": "direct"}
+    chosen = routes.steps_of(kind, route)
     steps = {}
     for name in kind.operations:
         known = OPERATIONS[name].parameters

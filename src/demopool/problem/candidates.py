@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 from . import routes
 from .cases import Case
 from .operations import OPERATIONS
+from .routes import Route
 from .vocabulary import DESCRIPTORS, TIMED_BACKENDS, Backend, Descriptor
 
 
@@ -63,14 +64,21 @@ class Subject(NamedTuple):
         """The operations it takes, in the order of work, each with its route."""
         if self.kind == "operation":
             return {self.name: route}
-        chosen = routes.split(self.name, route)
-        operations = Descriptor(self.name).operations
-        steps = {operation: chosen.get(operation, "direct") for operation in operations}
-        return {**steps, "normalize": "direct"}
+        return {**routes.steps_of(self.name, route), "normalize": "direct"}
 
     def candidates(self, backends: tuple[str, ...] = TIMED_BACKENDS) -> tuple[Candidate, ...]:
-        """All of them, the same whatever is installed."""
-        return tuple(Candidate(b, route) for b in backends for route in self.routes())
+        """All of them, the same whatever is installed. A route that some libraries have is no
+        candidate of others."""
+        every = (Candidate(backend, route) for backend in backends for route in self.routes())
+        return tuple(c for c in every if all(r.is_for(c.backend) for r in self._known(c.route)))
+
+    def is_raced(self, route: str) -> bool:
+        """By ``choose`` without being named."""
+        return all(known.is_raced for known in self._known(route))
+
+    def _known(self, route: str) -> list[Route]:
+        found = [routes.find(*step) for step in self.steps(route).items()]
+        return [known for known in found if not isinstance(known, str)]
 
     def output_shape(self, case: Case) -> tuple[int, ...]:
         """Of the result, batch included."""

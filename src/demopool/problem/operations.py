@@ -118,7 +118,7 @@ def _matrix(case: Sized) -> tuple[int, ...]:
 
 _TABLE = (
     Operation("weights", Weights, lambda c: (c.n,), is_routed=True),
-    Operation("pool", Pool, _matrix),
+    Operation("pool", Pool, _matrix, is_routed=True),
     Operation("sketch", Sketch, lambda c: (c.n, c.k)),
     Operation("pool_sketch", PoolSketch, lambda c: (c.k,), is_routed=True),
     Operation("power", Power, _matrix, is_routed=True),

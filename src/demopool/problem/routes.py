@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidInput, Unsupported
 from .parameters import validated
-from .vocabulary import Descriptor
+from .vocabulary import Backend, Descriptor
 
 
 class Sizes(NamedTuple):
@@ -54,16 +54,24 @@ FULL_RANK_ROOT = Domain("p = 1/2, n >= d", lambda s: _other_powers(s) or _singul
 class Route:
     """One way to compute an operation.
 
-    by_name_only   kept as a baseline, never picked
-    libraries      those of our backends that have it so far; all of them if none is named
+    by_name_only   why it is never picked; empty if it may be
+    is_raced       by ``choose`` without being named
+    libraries      those that have it so far; all of them if none is named
+    products       how its products are made, where that is not the usual way of a backend
     """
 
     operation: str
     name: str
     orders: tuple[int, ...] = (2,)
     domain: Domain = EVERYWHERE
-    by_name_only: bool = False
+    by_name_only: str = ""
+    is_raced: bool = True
     libraries: tuple[str, ...] = ()
+    products: str = ""
+
+    def is_for(self, backend: Backend) -> bool:
+        """False where it is no matter: it names other libraries."""
+        return not self.libraries or backend.library in self.libraries
 
 
 class _Power(NamedTuple):
@@ -72,27 +80,69 @@ class _Power(NamedTuple):
     name: str
     domain: Domain = EVERYWHERE
     is_factored: bool = False
-    by_name_only: bool = False
+    by_name_only: str = ""
     libraries: tuple[str, ...] = ()
 
     def route(self, operation: str, ending: str = "") -> Route:
-        everywhere = (self.domain, self.by_name_only, self.libraries)
-        return Route(operation, self.name + ending, (2,), *everywhere)
+        return Route(
+            operation,
+            self.name + ending,
+            domain=self.domain,
+            by_name_only=self.by_name_only,
+            libraries=self.libraries,
+        )
+
+
+class _Products(NamedTuple):
+    """A way to multiply: the ending of a route of weights, and a route of pooling."""
+
+    name: str
+    libraries: tuple[str, ...]
+    by_name_only: str = ""
+
+    def routes(self) -> tuple[Route, Route]:
+        return self._route("weights", f"dense-{self.name}"), self._route("pool", self.name)
+
+    def _route(self, operation: str, name: str) -> Route:
+        return Route(
+            operation,
+            name,
+            by_name_only=self.by_name_only,
+            is_raced=not self.by_name_only,
+            libraries=self.libraries,
+            products=self.name,
+        )
 
 
 _OF_A = (
     _Power("eigh", is_factored=True),
-    _Power("newton", FULL_RANK_ROOT, by_name_only=True),
+    _Power("newton", FULL_RANK_ROOT, by_name_only="kept as a baseline, never picked by auto"),
     _Power("newton-schulz", SQUARE_ROOT),
     _Power("polar", SQUARE_ROOT),
 )
 _OF_X = (*_OF_A, _Power("gram", is_factored=True), _Power("svd", is_factored=True))
 
+# The full product of every image by a library, and float32 by three products of TF32.
+_PRODUCTS = tuple(
+    made.routes()
+    for made in (
+        _Products("cublas", ("cupy",)),
+        _Products(
+            "tf32", ("cupy", "triton"), "it multiplies in TF32, and must be asked for by its name"
+        ),
+    )
+)
+LEFT_OUT = {"tf32": 88 * 2.0**-24}
+"""By how products are made: their error beyond that of float32, at most, in units of the sum of
+|x y|. ``conformance/tolerance.py`` derives it."""
+
 ROUTES: tuple[Route, ...] = (
     Route("weights", "dense", orders=(1, 2)),
     # (K v)_i = x_i^T (X^T diag(v) X) x_i is false for order 1 once one dot product is negative.
     Route("weights", "matrix-free"),
+    *(of_weights for of_weights, _ in _PRODUCTS),
     Route("pool", "direct", orders=(1, 2)),
+    *(of_pool for _, of_pool in _PRODUCTS),
     Route("sketch", "fft"),
     Route("pool_sketch", "fft"),
     Route("pool_sketch", "moment"),
@@ -106,6 +156,7 @@ ROUTES: tuple[Route, ...] = (
 
 DESCRIPTOR_OF = {
     "weights": "democratic",
+    "pool": "sum",
     "pool_sketch": "sketched-sum",
     "power": "power",
     "matrix_power": "power",
@@ -144,7 +195,10 @@ def find(operation: str, name: str) -> Route | str:
 def descriptor_routes(descriptor: str) -> tuple[str, ...]:
     """Every route of a descriptor: its operations' routes joined by ``+`` in the order of work."""
     steps = _routed_steps(validated(descriptor=descriptor))
-    choices = [[route.name for route in routes_of(operation)] for operation in steps]
+    choices = [
+        [route.name for route in routes_of(operation) if not (route.products and len(steps) > 1)]
+        for operation in steps
+    ]
     return tuple("+".join(names) for names in product(*choices))
 
 
@@ -171,7 +225,23 @@ def demand(descriptor: str, route: str) -> dict[str, str]:
         known = None if name == "auto" else find(operation, name)
         if isinstance(known, str):
             raise Unsupported(f"{descriptor} by {route}", known)
+        if known is not None and known.products and len(chosen) > 1:
+            raise Unsupported(f"{descriptor} by {route}", f"{name} is for sum and democratic alone")
     return chosen
+
+
+def left_out(route: str) -> float:
+    """What the products of a route of weights, of pooling, or of a descriptor leave out."""
+    return LEFT_OUT.get(route.rpartition("-")[2], 0.0)
+
+
+def steps_of(descriptor: str, route: str) -> dict[str, str]:
+    """Every operation with its route, in the order of work. Plain pooling, where it has no name of
+    its own, multiplies as the weights before it do."""
+    chosen = split(descriptor, route)
+    before = _BY_NAME.get(("weights", chosen.get("weights", "")))
+    pooling = before.products if before and before.products else "direct"
+    return {step: chosen.get(step, pooling) for step in Descriptor(descriptor).operations}
 
 
 def left_to(accuracy: Any, route: str) -> str | float:
@@ -191,6 +261,6 @@ def join(descriptor: str, chosen: dict[str, str]) -> str:
 
 
 def _routed_steps(descriptor: str) -> tuple[str, ...]:
-    """The steps that have a choice; plain pooling is named (``direct``) only when it is all."""
+    """The steps that have a choice; plain pooling is named only when it is all."""
     steps = Descriptor(descriptor).operations
     return tuple(step for step in steps if step != "pool") or steps

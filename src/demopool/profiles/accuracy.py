@@ -6,7 +6,7 @@ what was seen on VGG-16 features and rectified noise, rounded up, where the tole
 any features. With u the rounding unit of the work and q = 1.4 u (sqrt(n) + sqrt(d)), with log2 k
 in the sum for sketches, it is:
 
-sums, weights   q
+sums, weights   q, and what products of TF32 leave out
 svd             2p q for a power, for p < 1/2 times 100^(1 - 2p), never below q / 2
 eigh, gram      q^p + q for a power, but at most 2 %, which these routes promise
 others          2 q^p for a power by products only
@@ -22,6 +22,7 @@ from math import log2, sqrt
 
 from ..problem.candidates import Candidate
 from ..problem.cases import Case
+from ..problem.routes import left_out
 from ..problem.vocabulary import Dtype
 from .records import Profile
 
@@ -40,7 +41,7 @@ def expected_error(route: str, case: Case) -> float:
         growth += log2(case.k)
     q = _CONSTANT * _UNITS[Dtype(case.dtype).result] * growth
     if case.descriptor.method != "power":
-        return q
+        return q + left_out(route)
     p, solver = case.p, route.partition("+")[0]
     if solver == "svd":
         return q * max(2 * p * _CONDITION ** max(1 - 2 * p, 0.0), 0.5)

@@ -198,7 +198,7 @@ def _survey(
     if not possible:
         reasons = "; ".join(dict.fromkeys(option.reason for option in options))
         raise Unsupported(
-            f"{question.subject.name} by {question.route}", reasons or "no backend has it"
+            f"{question.subject.name} by {question.route}", reasons or "no backend here has it"
         )
     inaccurate = [option for option in possible if option.state is State.INACCURATE]
     if inaccurate and all(option.state in _TOO_FAR_OFF for option in possible):

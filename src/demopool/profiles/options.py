@@ -83,10 +83,11 @@ def options_for(
 ) -> tuple[Option, ...]:
     """Every candidate that the question allows; ``known`` is the record of this very case."""
     found = tuple(
-        _option(question, Candidate(backend, route), profile, known)
-        for backend in _backends(question, profile)
-        for route in Subject("descriptor", question.case.descriptor).routes()
-        if _is_asked_for(question, route)
+        _option(question, candidate, profile, known)
+        for candidate in Subject("descriptor", question.case.descriptor).candidates(
+            _backends(question, profile)
+        )
+        if _is_asked_for(question, candidate.route)
     )
     # Where nothing is known of times, the first of them is taken: that with the least arithmetic.
     found = tuple(sorted(found, key=lambda option: _flops(question, option)))
@@ -167,8 +168,8 @@ def _reason_against(
     """
     for operation, name in question.subject.steps(candidate.route).items():
         route = find(operation, name)
-        if not isinstance(route, str) and route.by_name_only and "auto" in question.route:
-            return "kept as a baseline, never picked by auto"
+        if not isinstance(route, str) and "auto" in question.route and route.by_name_only:
+            return route.by_name_only
     refusal = ineligible(question.subject, candidate, question.case)
     if refusal:
         return refusal.reason

@@ -40,8 +40,9 @@ class Side:
     routes: tuple[str, ...] = ()
 
     def candidates(self, backends: Sequence[str]) -> tuple[Candidate, ...]:
-        every = Subject("descriptor", self.case.descriptor).candidates(tuple(backends))
-        return tuple(c for c in every if not self.routes or c.route in self.routes)
+        subject = Subject("descriptor", self.case.descriptor)
+        wanted = self.routes or [route for route in subject.routes() if subject.is_raced(route)]
+        return tuple(c for c in subject.candidates(tuple(backends)) if c.route in wanted)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,10 @@ def prepare(package: Any, subject: Subject, candidate: Candidate, case: Case) ->
         # describe itself takes a NumPy array to the backend and its descriptor back.
         return Job(lambda: describe(data.placed["X"]), lambda: describe(data.host["X"]), *waits)
 
-    if OPERATIONS[subject.name].is_routed:
-        options["route"] = candidate.route
     operation = getattr(ops, subject.name)
+    # Another version that is measured may have one route only, and no argument for it.
+    if OPERATIONS[subject.name].is_routed and "route" in signature(operation).parameters:
+        options["route"] = candidate.route
     ready: dict[str, Any] = {}
     if "hashes" in subject.arrays:
         ready["hashes"] = ops.prepare(package.hashes(case.d, case.k))

@@ -100,10 +100,11 @@ def allowed(X: NDArray[Any], expected: NDArray[Any], route: str, case: Case) -> 
     if case.descriptor.method == "democratic":
         options = case.parameters_of(OPERATIONS["weights"])
         a = reference.weights(X, **options)
-        of_weights = tolerance.for_weights(X, dtype, **options)
+        of_weights = tolerance.for_weights(X, dtype, **options, route=route)
     if not case.descriptor.is_sketched:
         shaped = expected if case.order == 1 else expected.reshape(-1, d, d)
-        return tolerance.for_pool(X, a, shaped, dtype, order=case.order, of_weights=of_weights)
+        more: dict[str, Any] = {"of_weights": of_weights, "route": route}
+        return tolerance.for_pool(X, a, shaped, dtype, order=case.order, **more)
     # An error of the weights enters as a share of the energy, which is spread over the bins.
     energy = (X.astype(np.float64) ** 2).sum(axis=-1)
     energy = (energy if a is None else energy * a).sum(axis=-1)
