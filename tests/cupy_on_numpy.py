@@ -221,8 +221,8 @@ def _at(address: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 class RawModule:
     def __init__(self, code: str, *, name_expressions: list[str]) -> None:
-        is_tensor = set(name_expressions) == set(signatures.tensor_instances())
-        assert code == (signatures.tensor_source() if is_tensor else signatures.source())
+        variant = signatures.variant(name_expressions[0])
+        assert code == (variant.source if variant else signatures.source())
         self._kernels = {name: RawKernel(name) for name in name_expressions}
 
     def get_function(self, name: str) -> RawKernel:

@@ -36,6 +36,7 @@ def test_choose_races_cublas_but_tf32_only_if_it_is_named(monkeypatch: pytest.Mo
         "cupy:cuda/dense",
         "cupy:cuda/matrix-free",
         "cupy:cuda/dense-cublas",
+        "cupy:cuda/dense-128",
     ]
     assert "numpy:cpu/dense-cublas" not in found
     named = _raced(monkeypatch, "sum", "direct", "tf32")
@@ -89,7 +90,9 @@ def test_auto_never_takes_tf32_unless_it_is_named() -> None:
     [
         ("democratic", "dense-tf32", {"gram_tf32", "outer_tf32"}),
         ("democratic", "dense-cublas", set()),
+        ("democratic", "dense-128", {"gram_128", "outer_128"}),
         ("sum", "tf32", {"outer_tf32"}),
+        ("sum", "128", {"outer_128"}),
         ("sum", "cublas", set()),
     ],
 )

@@ -42,13 +42,15 @@ def _capability(route: Route) -> Capability:
         dtypes = _FLOATS
     if route.products == "tf32":
         dtypes = ("float32",)
+    if route.products == "128":  # in double a tile needs more shared memory than a block has
+        dtypes = ("float16", "float32")
     return Capability(
         route.operation, route.name, route.orders, dtypes, not_executed=_not_executed(route)
     )
 
 
 def _not_executed(route: Route) -> str:
-    if route.operation == "normalize" or route.products == "tf32":
+    if route.operation == "normalize" or route.products in ("tf32", "128"):
         return ""  # nothing but kernels of our own
     if route.products == "cublas":
         return _BY_PRODUCTS

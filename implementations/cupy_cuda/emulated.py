@@ -86,9 +86,8 @@ class CupyEmulator(Launcher):
 @cache
 def compiled(instance: str, arch: str) -> ptx.Module:
     """One kernel for one T."""
-    tensor = instance in signatures.tensor_instances()
-    source = signatures.tensor_source() if tensor else signatures.source()
-    return ptx.compile(source, arch, names=[instance])
+    variant = signatures.variant(instance)
+    return ptx.compile(variant.source if variant else signatures.source(), arch, names=[instance])
 
 
 EMULATOR = CupyEmulator()

@@ -83,9 +83,7 @@ class Gpu(Launcher):
         """A kernel on this device; allowed all of its shared memory if it asks for some."""
         found = self._functions.get(name)
         if found is None:
-            tensor = name in signatures.tensor_instances()
-            module = _tensor_module() if tensor else _module(name.partition("<")[2].rstrip(">"))
-            found = module.get_function(name)
+            found = _module_of(name).get_function(name)
             if name.partition("<")[0] in _DYNAMIC and self.max_shared > SHARED_BYTES:
                 static = found.shared_size_bytes
                 found.max_dynamic_shared_size_bytes = self.max_shared - static
@@ -176,18 +174,18 @@ def refuse_capture(array: Any) -> None:
         )
 
 
-@cache
-def _module(ctype: str) -> Any:
-    """All kernels for one T, compiled together."""
-    names = list(signatures.instances(ctype))
-    return cupy().RawModule(code=signatures.source(), name_expressions=names)
+def _module_of(instance: str) -> Any:
+    """All kernels for one T, compiled together, or all of a variant."""
+    variant = signatures.variant(instance)
+    if variant:
+        return _module(variant.source, variant.instances)
+    ctype = instance.partition("<")[2].rstrip(">")
+    return _module(signatures.source(), signatures.instances(ctype))
 
 
 @cache
-def _tensor_module() -> Any:
-    """The kernels for tensor cores."""
-    names = list(signatures.tensor_instances())
-    return cupy().RawModule(code=signatures.tensor_source(), name_expressions=names)
+def _module(source: str, names: tuple[str, ...]) -> Any:
+    return cupy().RawModule(code=source, name_expressions=list(names))
 
 
 # --- graphs ---

@@ -10,12 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from demopool.errors import Unsupported
-from demopool.implementations.shared.grids import Shape
+from demopool.implementations.shared.grids import TILE, Shape
 
 from . import signatures
 
@@ -23,8 +23,20 @@ Array = Any
 Launch = tuple[str, Shape, tuple[Any, ...]]
 """A kernel, how many blocks and threads of it, and its arguments."""
 
-TF32 = "_tf32"
-"""The ending of kernels on tensor cores."""
+
+class Tiles(NamedTuple):
+    """How kernels make symmetric products.
+
+    ending       of the names of those that multiply
+    sums_parts   the ending of that which adds up parts
+    """
+
+    side: int = TILE
+    ending: str = ""
+    sums_parts: str = ""
+
+
+USUAL, ON_CORES, WIDE = Tiles(), Tiles(ending="_tf32"), Tiles(2 * TILE, "_128", "_128")
 
 
 def ended(launch: Launch, ending: str) -> Launch:

@@ -43,29 +43,29 @@ def restored(a: Array, exponents: Array, out: Array, power: Fraction) -> Launch:
 # --- weights ---
 
 
-def gram(X: Array, K: Array, sums: Array, kind: int) -> Launch:
+def gram(X: Array, K: Array, sums: Array, kind: int, tile: int = grids.TILE) -> Launch:
     """``sums`` has those of the rows of every column of tiles, (images, tiles, n)."""
     images, n, d = X.shape
-    count = grids.triangle(n)
+    count = grids.triangle(n, tile)
     args = (X, K, sums, u32(n), u32(d), u32(count), i32(kind))
-    return "gram", grids.vector_products(images * count, itemsize(X)), args
+    return "gram", grids.vector_products(images * count, itemsize(X), tile), args
 
 
-def gram_parts(X: Array, parts: Array) -> Launch:
+def gram_parts(X: Array, parts: Array, tile: int = grids.TILE) -> Launch:
     """``parts`` is (images x tiles of a triangle, blocks that share a tile, values of a tile)."""
     _, n, d = X.shape
     tiles, count, _ = parts.shape
-    sizes = (n, d, grids.triangle(n), count, grids.part_length(d, count))
-    shape = grids.vector_products(tiles * count, itemsize(X))
+    sizes = (n, d, grids.triangle(n, tile), count, grids.part_length(d, count))
+    shape = grids.vector_products(tiles * count, itemsize(X), tile)
     return "gram_parts", shape, (X, parts, *map(u32, sizes))
 
 
-def from_parts(parts: Array, C: Array, sums: Array, kind: int) -> Launch:
+def from_parts(parts: Array, C: Array, sums: Array, kind: int, tile: int = grids.TILE) -> Launch:
     """Of Gram matrices, or with KEEP or LOWER of outer products, which have no ``sums``."""
     tiles, count, _ = parts.shape
     n = C.shape[-1]
-    shape = grids.vector_products(tiles, itemsize(C))
-    sizes = (u32(n), u32(grids.triangle(n)), u32(count), i32(kind))
+    shape = grids.vector_products(tiles, itemsize(C), tile)
+    sizes = (u32(n), u32(grids.triangle(n, tile)), u32(count), i32(kind))
     return "from_parts", shape, (parts, C, sums, *sizes)
 
 
@@ -124,21 +124,21 @@ def free_step(
 # --- pooling ---
 
 
-def outer(X: Array, a: Array | None, A: Array, kind: int = KEEP) -> Launch:
+def outer(X: Array, a: Array | None, A: Array, kind: int = KEEP, tile: int = grids.TILE) -> Launch:
     """KEEP writes all of A, LOWER its lower triangle."""
     images, n, d = X.shape
-    count = grids.triangle(d)
+    count = grids.triangle(d, tile)
     sizes = (u32(n), u32(d), u32(count), i32(a is not None), i32(kind))
-    shape = grids.vector_products(images * count, itemsize(X))
+    shape = grids.vector_products(images * count, itemsize(X), tile)
     return "outer", shape, (X, X if a is None else a, A, *sizes)
 
 
-def outer_parts(X: Array, a: Array | None, parts: Array) -> Launch:
+def outer_parts(X: Array, a: Array | None, parts: Array, tile: int = grids.TILE) -> Launch:
     """As ``gram_parts``."""
     _, n, d = X.shape
     tiles, count, _ = parts.shape
-    sizes = (n, d, grids.triangle(d), count, grids.part_length(n, count))
-    shape = grids.vector_products(tiles * count, itemsize(X))
+    sizes = (n, d, grids.triangle(d, tile), count, grids.part_length(n, count))
+    shape = grids.vector_products(tiles * count, itemsize(X), tile)
     arrays = (X, X if a is None else a, parts)
     return "outer_parts", shape, (*arrays, *map(u32, sizes), i32(a is not None))
 

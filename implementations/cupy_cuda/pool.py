@@ -5,7 +5,7 @@ from __future__ import annotations
 from demopool.implementations.shared import grids
 
 from . import launches
-from .launcher import TF32, Array, Launcher, ended, itemsize
+from .launcher import ON_CORES, USUAL, WIDE, Array, Launcher, Tiles, ended, itemsize
 
 
 def direct(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
@@ -29,7 +29,12 @@ def cublas(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: boo
 def tf32(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
     """Half of the product on tensor cores."""
     on.demand_tf32()
-    return _by_tiles(on, X, a, launches.LOWER if triangle else launches.KEEP, TF32)
+    return _by_tiles(on, X, a, launches.LOWER if triangle else launches.KEEP, ON_CORES)
+
+
+def wide(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
+    """Half of the product, in tiles of 128."""
+    return _by_tiles(on, X, a, launches.LOWER if triangle else launches.KEEP, WIDE)
 
 
 def second_moment(on: Launcher, X: Array, a: Array | None, kind: int = launches.KEEP) -> Array:
@@ -47,25 +52,25 @@ def second_moment(on: Launcher, X: Array, a: Array | None, kind: int = launches.
     return out
 
 
-def _by_tiles(on: Launcher, X: Array, a: Array | None, kind: int, ending: str = "") -> Array:
-    """By our kernels, those with an ending of their names."""
+def _by_tiles(on: Launcher, X: Array, a: Array | None, kind: int, by: Tiles = USUAL) -> Array:
+    """By our kernels."""
     images, n, d = X.shape
     out = on.empty((images, d, d), X)
-    parts = tile_parts(on, X, size=d, columns=n)
+    parts = tile_parts(on, X, size=d, columns=n, side=by.side)
     if parts is None:
-        on.run(ended(launches.outer(X, a, out, kind), ending))
+        on.run(ended(launches.outer(X, a, out, kind, by.side), by.ending))
     else:
-        on.run(ended(launches.outer_parts(X, a, parts), ending))
-        on.run(launches.from_parts(parts, out, out, kind))
+        on.run(ended(launches.outer_parts(X, a, parts, by.side), by.ending))
+        on.run(ended(launches.from_parts(parts, out, out, kind, by.side), by.sums_parts))
     return out
 
 
-def tile_parts(on: Launcher, X: Array, *, size: int, columns: int) -> Array | None:
+def tile_parts(on: Launcher, X: Array, *, size: int, columns: int, side: int) -> Array | None:
     """Room for the parts of symmetric products of ``size``, if several blocks should share a tile:
     one block for each would leave most of a GPU without work."""
-    tiles = X.shape[0] * grids.triangle(size)
-    count = grids.parts(tiles, columns, on.processors, itemsize(X))
-    return None if count == 1 else on.empty((tiles, count, grids.TILE**2), X)
+    tiles = X.shape[0] * grids.triangle(size, side)
+    count = grids.parts(tiles, columns, on.processors, itemsize(X), side)
+    return None if count == 1 else on.empty((tiles, count, side**2), X)
 
 
 def largest(on: Launcher, V: Array) -> Array:

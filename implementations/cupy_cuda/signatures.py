@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demopool.implementations.shared.grids import MAX_BLOCKS, MAX_THREADS, Shape
+from demopool.implementations.shared.grids import MAX_BLOCKS, MAX_THREADS, TILE, Shape
 
 _KERNELS = Path(__file__).with_name("kernels")
 _ORDER = ("common", "tiles", "products", "scales", "weights", "norms", "sketches")
 SOURCES = tuple(_KERNELS / f"{name}.cu" for name in _ORDER)
 """The files of the kernels, each after those that it uses."""
 
-_TENSOR = _KERNELS / "tensor.cu"
-"""Kernels that older GPUs cannot run, after all others, and compiled when they are wanted."""
+_OF_PRODUCTS, _TENSOR = SOURCES[:3], _KERNELS / "tensor.cu"
 
 _C_TYPES = {
     "float": np.float32,
@@ -55,26 +54,47 @@ def source() -> str:
     return _joined(SOURCES)
 
 
-@cache
-def tensor_source() -> str:
-    """The same, with the kernels for tensor cores."""
-    return _joined((*SOURCES, _TENSOR))
-
-
 def _joined(files: Sequence[Path]) -> str:
     return "".join(f'#line 1 "{file.name}"\n{file.read_text()}' for file in files)
 
 
 @cache
 def parameters() -> dict[str, tuple[Parameter, ...]]:
-    """Of every kernel but those for tensor cores, in order."""
+    """Of every kernel, in order, but for variants of products."""
     return _parameters_in(source())
 
 
+class Variant(NamedTuple):
+    """Products of float32 in another way, compiled on their own when they are wanted."""
+
+    source: str
+    parameters: dict[str, tuple[Parameter, ...]]
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return tuple(f"{kernel}<{TEMPLATED['float32']}>" for kernel in self.parameters)
+
+
 @cache
-def tensor_parameters() -> dict[str, tuple[Parameter, ...]]:
-    """Of those."""
-    return _parameters_in(_TENSOR.read_text())
+def tensor() -> Variant:
+    """On tensor cores, which older GPUs have not."""
+    own = _parameters_in(_TENSOR.read_text())
+    return Variant(_joined((*_OF_PRODUCTS, _TENSOR)), own)
+
+
+@cache
+def wide() -> Variant:
+    """The same kernels in tiles of 128, with that as the ending of their names."""
+    text = _joined(_OF_PRODUCTS)
+    for name, usual in (("TILE", TILE), ("HALF", TILE // 2)):
+        text = text.replace(f"unsigned {name} = {usual};", f"unsigned {name} = {2 * usual};")
+    text = re.sub(r"(__launch_bounds__\(THREADS<T>\) void \w+)", rf"\1_{2 * TILE}", text)
+    return Variant(text, _parameters_in(text))
+
+
+def variant(instance: str) -> Variant | None:
+    """The one that a kernel is of."""
+    return next((one for one in (tensor(), wide()) if instance in one.instances), None)
 
 
 def _parameters_in(text: str) -> dict[str, tuple[Parameter, ...]]:
@@ -83,8 +103,9 @@ def _parameters_in(text: str) -> dict[str, tuple[Parameter, ...]]:
     return {name: tuple(_parameter(one) for one in given.split(",")) for name, given in heads}
 
 
+@cache
 def _parameters_of(kernel: str) -> tuple[Parameter, ...]:
-    return parameters().get(kernel) or tensor_parameters()[kernel]
+    return (parameters() | tensor().parameters | wide().parameters)[kernel]
 
 
 def _parameter(text: str) -> Parameter:
@@ -101,11 +122,6 @@ def instance(kernel: str, args: Sequence[Any]) -> str:
 def instances(ctype: str) -> tuple[str, ...]:
     """Of every kernel for one T."""
     return tuple(f"{kernel}<{ctype}>" for kernel in parameters())
-
-
-def tensor_instances() -> tuple[str, ...]:
-    """Of every kernel for tensor cores."""
-    return tuple(f"{kernel}<{TEMPLATED['float32']}>" for kernel in tensor_parameters())
 
 
 def _templated(kernel: str, args: Sequence[Any]) -> str:

@@ -9,7 +9,7 @@ from demopool.implementations.shared import grids, scaling
 from demopool.implementations.shared.cancellation import ALIGNED
 
 from . import launches, pool
-from .launcher import TF32, Array, Launcher, ended, itemsize
+from .launcher import ON_CORES, USUAL, WIDE, Array, Launcher, Tiles, ended, itemsize
 
 Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
 """K of features, and the sums of its rows, which may come in parts: (images, parts, n)."""
@@ -29,25 +29,30 @@ def gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
 def gram_tf32(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
     """On tensor cores."""
     on.demand_tf32()
-    return _by_tiles(on, X, kind, TF32)
+    return _by_tiles(on, X, kind, ON_CORES)
 
 
-def _by_tiles(on: Launcher, X: Array, kind: int, ending: str = "") -> tuple[Array, Array]:
-    """By our kernels, those with an ending of their names."""
+def gram_wide(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """In tiles of 128."""
+    return _by_tiles(on, X, kind, WIDE)
+
+
+def _by_tiles(on: Launcher, X: Array, kind: int, by: Tiles = USUAL) -> tuple[Array, Array]:
+    """By our kernels."""
     _, n, d = X.shape
-    K, sums = _room(on, X)
-    parts = pool.tile_parts(on, X, size=n, columns=d)
+    K, sums = _room(on, X, by.side)
+    parts = pool.tile_parts(on, X, size=n, columns=d, side=by.side)
     if parts is None:
-        on.run(ended(launches.gram(X, K, sums, kind), ending))
+        on.run(ended(launches.gram(X, K, sums, kind, by.side), by.ending))
     else:
-        on.run(ended(launches.gram_parts(X, parts), ending))
-        on.run(launches.from_parts(parts, K, sums, kind))
+        on.run(ended(launches.gram_parts(X, parts, by.side), by.ending))
+        on.run(ended(launches.from_parts(parts, K, sums, kind, by.side), by.sums_parts))
     return K, sums
 
 
-def _room(on: Launcher, X: Array) -> tuple[Array, Array]:
+def _room(on: Launcher, X: Array, side: int = grids.TILE) -> tuple[Array, Array]:
     images, n, _ = X.shape
-    return on.empty((images, n, n), X), on.empty((images, grids.tiles(n), n), X)
+    return on.empty((images, n, n), X), on.empty((images, grids.tiles(n, side), n), X)
 
 
 def gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:

@@ -13,6 +13,8 @@ WORKS: dict[tuple[str, str], Any] = {
     **work_table(weights, pool, sketch, power),
     ("weights", "dense-cublas"): partial(weights.dense, gram=weights.gram_cublas),
     ("weights", "dense-tf32"): partial(weights.dense, gram=weights.gram_tf32),
+    ("weights", "dense-128"): partial(weights.dense, gram=weights.gram_wide),
     ("pool", "cublas"): pool.cublas,
     ("pool", "tf32"): pool.tf32,
+    ("pool", "128"): pool.wide,
 }

@@ -13,7 +13,7 @@ from demopool.errors import InvalidInput
 # which read 128 bits at a time. Everything else: blocks of 256 threads.
 THREADS = 16
 TILE = 64
-_HALF, _VECTOR_BYTES = 32, 16
+_VECTOR_BYTES = 16
 BLOCK = 256
 WARP = 32
 WARPS = BLOCK // WARP
@@ -80,14 +80,14 @@ def one_block_each(images: int, shared: int = 0) -> Shape:
     return Shape(images, (BLOCK,), shared)
 
 
-def tiles(size: int) -> int:
+def tiles(size: int, tile: int = TILE) -> int:
     """Number of tiles along one side of a matrix."""
-    return -(-size // TILE)
+    return -(-size // tile)
 
 
-def triangle(size: int) -> int:
+def triangle(size: int, tile: int = TILE) -> int:
     """Number of tiles on and below the diagonal."""
-    return tiles(size) * (tiles(size) + 1) // 2
+    return tiles(size, tile) * (tiles(size, tile) + 1) // 2
 
 
 def products(blocks: int) -> Shape:
@@ -95,15 +95,16 @@ def products(blocks: int) -> Shape:
     return Shape(blocks, (THREADS, THREADS))
 
 
-def vector_products(blocks: int, itemsize: int) -> Shape:
+def vector_products(blocks: int, itemsize: int, tile: int = TILE) -> Shape:
     """One block per tile, of threads that read 128 bits at a time."""
-    return Shape(blocks, ((_HALF * itemsize // _VECTOR_BYTES) ** 2,))
+    return Shape(blocks, ((tile // 2 * itemsize // _VECTOR_BYTES) ** 2,))
 
 
-def parts(tiles: int, columns: int, processors: int, itemsize: int) -> int:
+def parts(tiles: int, columns: int, processors: int, itemsize: int, tile: int = TILE) -> int:
     """Blocks that share a tile: as many as run at once, if there are too few tiles for the
     multiprocessors and columns enough to share."""
-    most = min(_AT_ONCE[itemsize] * processors // max(tiles, 1), columns // _COLUMNS_OF_A_PART)
+    at_once = _AT_ONCE[itemsize] * TILE**2 // tile**2
+    most = min(at_once * processors // max(tiles, 1), columns // _COLUMNS_OF_A_PART)
     return -(-columns // part_length(columns, most)) if most > 1 else 1
 
 

@@ -17,11 +17,11 @@ from demopool.conformance import tolerance
 from demopool.errors import Unsupported
 from demopool.implementations.cupy_cuda import emulated, launches, signatures
 from demopool.implementations.cupy_cuda.emulated import CupyEmulator
-from demopool.implementations.cupy_cuda.launcher import TF32, Launch, ended
+from demopool.implementations.cupy_cuda.launcher import ON_CORES, Launch, ended
 from demopool.implementations.shared import grids
 
 Array = Any
-KERNELS = signatures.tensor_instances()
+KERNELS = signatures.tensor().instances
 ARCHITECTURES = [arch for arch in ptx.ARCHITECTURES if arch != "sm_75"]
 U = 2.0**-24
 
@@ -34,14 +34,14 @@ def _gram(X: Array, source: str = "") -> tuple[Array, ptx.Counts]:
     """X X^T of every image."""
     images, n, _ = X.shape
     K, sums = ptx.empty((images, n, n)), ptx.empty((images, grids.tiles(n), n))
-    counts = _run(ended(launches.gram(X, K, sums, launches.KEEP), TF32), source)
+    counts = _run(ended(launches.gram(X, K, sums, launches.KEEP), ON_CORES.ending), source)
     return np.asarray(K), counts
 
 
 def _run(launch: Launch, source: str = "") -> ptx.Counts:
     kernel, shape, args = launch
     name = signatures.instance(kernel, args)
-    module = ptx.compile(source or signatures.tensor_source(), "sm_80", names=[name])
+    module = ptx.compile(source or signatures.tensor().source, "sm_80", names=[name])
     return module.launch(name, shape.blocks, shape.threads, list(args), shape.shared)
 
 
@@ -100,7 +100,7 @@ def test_every_way_through_the_kernels_agrees_with_the_reference(
     ],
 )
 def test_a_mistake_shows_in_values(old: str, new: str) -> None:
-    source = signatures.tensor_source()
+    source = signatures.tensor().source
     assert source.count(old) == 1
     X = _features(1, 65, 9)
     found, _ = _gram(X, source.replace(old, new))
@@ -108,7 +108,7 @@ def test_a_mistake_shows_in_values(old: str, new: str) -> None:
 
 
 def test_parts_that_are_not_rounded_to_tf32_are_a_fault() -> None:
-    source = signatures.tensor_source()
+    source = signatures.tensor().source
     old = "low[i] = to_tf32(x - __uint_as_float(high[i]));"
     assert old in source
     spoilt = source.replace(old, "low[i] = __float_as_uint(x - __uint_as_float(high[i]));")
@@ -130,7 +130,7 @@ def test_the_products_are_those_of_tensor_cores_without_bank_conflicts() -> None
 
 @pytest.mark.parametrize("arch", cases(ARCHITECTURES, ["sm_80"]))
 def test_nothing_is_spilled_and_nothing_is_worked_on_in_double(arch: str) -> None:
-    module = ptx.compile(signatures.tensor_source(), arch, names=KERNELS)
+    module = ptx.compile(signatures.tensor().source, arch, names=KERNELS)
     needs = ptx.assemble(module)
     assert len(needs) == len(KERNELS) == 4
     for one in needs.values():
@@ -143,9 +143,9 @@ def test_nothing_is_spilled_and_nothing_is_worked_on_in_double(arch: str) -> Non
 
 def test_parameters_are_read_from_the_source() -> None:
     plain = signatures.parameters()
-    for kernel, found in signatures.tensor_parameters().items():
-        assert found == plain[kernel.removesuffix(TF32)]
-    assert not set(plain) & set(signatures.tensor_parameters())
+    for kernel, found in signatures.tensor().parameters.items():
+        assert found == plain[kernel.removesuffix(ON_CORES.ending)]
+    assert not set(plain) & set(signatures.tensor().parameters)
 
 
 def test_an_older_gpu_refuses_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 // double), as 2 x 2 squares 32 apart, so that it reads its factors from shared memory 128 bits at a
 // time and neighbouring threads read neighbouring words. The factors come 8 columns at a time into
 // one of two slabs, while the other one is multiplied. Of symmetric products only tiles on and
-// below the diagonal are computed.
+// below the diagonal are computed. signatures.py has this compiled with tiles of 128 x 128 too.
 
 constexpr unsigned TILE = 64;
 constexpr unsigned HALF = 32;
