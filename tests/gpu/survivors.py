@@ -13,9 +13,7 @@ from __future__ import annotations
 _ALL_LANES = "another lane, but with the other steps it still takes in all lanes of the (half) warp"
 _SAME_LANE = "other lanes write: all of them have the result"
 _TWICE = "written twice: what the compiler put before a branch it puts behind it too"
-_UNUSED = "a sum that is not used: with tau = 0 weights stay as they are"
 _NEGATIVE = "pow: whether the exponent is odd matters for negative bases only, sums are positive"
-_LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have few"
 _LAST_BITS = "pow: the last bits of the logarithm, which the few results of these launches lack"
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
 _FAR = "pow: where its result is 0 or infinite anyway"
@@ -107,13 +105,18 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "if (size * scale >= T(1)) raise": (_ONE_LOWER,),
         },
         "small_image": {
-            "pow(weight * total / target, -tau)": (_MINUS_ONE, _LOW_BITS, _NAN),
-            "total += memory[row * n + j] * now[j]": (_UNUSED,) * 2,
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_UNUSED,),
+            "pow(weight * total / target, -tau)": (
+                *(_FAR, _MINUS_ONE),
+                "pow: of 0 or infinity to a positive power, but tau is not negative",
+            ),
+            "for (unsigned i = threadIdx.x; i < across; i += blockDim.x)": (
+                "a zero where a sum is written later",
+            ),
         },
         "step": {
-            "pow(weight * total / target, -tau)": (_MINUS_ONE,),
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+            "pow(weight * total / target, -tau)": (
+                *(_MINUS_ONE, "pow: an exponent that is flushed to zero, not zero"),
+            ),
         },
     },
     "numba": {

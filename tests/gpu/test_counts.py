@@ -140,12 +140,13 @@ def test_a_triangle_that_is_only_mirrored_is_not_written_again(cupy: Backend) ->
 
 
 def test_an_iteration_reads_each_element_of_k_once(b: Backend) -> None:
-    """The weights it reads for every row, n words that a cache holds."""
+    """The weights it reads for every row, or for four, n words that a cache holds."""
     done = _done(b, "step")
     K, a, out = (done.arrays[name] for name in ("K", "a", "out"))
     read, again = done.traffic["K"], done.traffic["a"]
     assert read.loaded_bytes == SECTOR * read.sectors == K.nbytes
-    assert again.loaded_bytes == K.nbytes + out.size * WORD
+    together = grids.STEP_ROWS if b.name == "cupy" else 1
+    assert again.loaded_bytes == K.nbytes // together + out.size * WORD
     assert done.traffic["out"].stored_bytes == out.nbytes
     once = done.counts.global_bytes - SECTOR * again.sectors + a.nbytes
     assert once <= 1.2 * (K.nbytes + 3 * out.nbytes)
@@ -308,6 +309,23 @@ def test_blocks_that_share_a_tile_share_its_work(cupy: Backend) -> None:
     read = added.traffic["parts"]
     assert read.loaded_bytes == SECTOR * read.sectors == size
     assert added.traffic["C"].stored_bytes == added.arrays["C"].nbytes
+
+
+def test_an_iteration_in_shared_memory_takes_few_passes_over_it(cupy: Backend) -> None:
+    """n = 128 words are four passes, for each row of K and for the weights of each eight rows,
+    whose sums are one pass more. Then 32 threads read a sum, a target and a weight, and write one.
+    Rows of 197 words, which are padded, have no conflicts either."""
+    n = EVEN.n
+    two, ten = (_small_image(cupy, n, iterations).counts for iterations in (2, 10))
+    per_iteration = (ten.shared_wavefronts - two.shared_wavefronts) / 8
+    assert per_iteration == 4 * n + 4 * n // grids.SMALL_ROWS + n // grids.SMALL_ROWS + 4 * n // 32
+    assert ten.barriers - two.barriers == 8 * 2
+    assert _small_image(cupy, 197, 2).counts.bank_conflicts == 0
+
+
+def _small_image(b: Backend, n: int, iterations: int) -> Done:
+    K, targets, a = np.ones((1, n, n), np.float32), *np.ones((2, 1, n), np.float32)
+    return Done(b, b.launches.small_image(K, targets, a, 0.5, iterations))
 
 
 @pytest.mark.parametrize("name", ["small_image", "normalized_at_once"])
