@@ -89,7 +89,8 @@ CUPY: dict[str, Mistake] = {
     "a shuffle that names half of a warp": (
         "step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, given", MISSING, "its own mask"),
     "lanes without a value that leave before a shuffle": (
-        "free_sums", "if (row >= n{+ || threadIdx.x % WARP >= d+}) return;", MISSING, "mask"),
+        "free_sums", "{+if (lane >= d) return;+}\n  if (row < n) {\n    const size_t place",
+        MISSING, "mask"),
     "a row that is guarded too late": (
         "step", "if (row [->=-]{+>+} n) return;\n  // All lanes", OUTSIDE, "argument"),
     "rows beyond the last one of the last image": (
@@ -98,7 +99,14 @@ CUPY: dict[str, Mistake] = {
     "128 bits where rows begin at odd places": (
         "step", "[-n % VECTOR<T> == 0-]{+n % 2 == 0+}", MISALIGNED, "argument"),
     "a row without K that is not guarded": (
-        "free_step", "[-if (row >= n) return;-]", OUTSIDE, "argument"),
+        "free_step", "[-if (row >= n) return;-]  // a whole warp, after", OUTSIDE, "argument"),
+    "warps without a row that leave before a barrier": (
+        "free_step", "{+if (row >= n) return total;+}\n  if (row < n) {\n    const size_t place",
+        DIVERGENT, "left the kernel"),
+    "no barrier before doubts are counted": (
+        "free_sums", "share * bound);\n  [-__syncthreads();-]", RACE, _SHARED),
+    "no barrier before the parts of a row are added": (
+        "free_sums", "[-__syncthreads();-]\n  if (exact >> warp", RACE, _SHARED),
     "weights where the second row of K is": (
         "small_image", "T* now = memory + [-n * -]across;", RACE, _SHARED),
     "no barrier before the first iteration": (
@@ -242,9 +250,11 @@ VALUES: dict[str, tuple[str, str]] = {
         "step", "given = upper ? [-sums[i] : sums[i + left]-]{+sums[i + left] : sums[i]+};"),
     "a weight to the wrong power": ("free_step", "target, [---]tau)"),
     "rows without a weight that get one": ("step", "weight [-==-]{+<+} T(0) ? weight"),
-    "products where their squares were wanted": ("free_sums", "([-product-]{+T(1)+} * ("),
+    "products where their squares were wanted": ("free_sums", "[-product-]{+T(1)+} * (product * ("),
     "forms that are never doubted": (
-        "free_sums", "if ([-!(total >= share * bound)-]{+false+})"),
+        "free_sums", "row < n && [-!(total >= share * bound)-]{+false+};"),
+    "the row of another warp": ("free_sums", "row - warp + [-other-]{+1+}, n, d);"),
+    "entries that a warp leaves out": ("free_sums", "start += WARPS * STEP_ROWS[--]{+ * 2+}) {"),
     "a norm in place of its root": ("normalized", "[-sqrt(-]share / total[-)-]"),
     "signs that are lost": ("normalized_at_once", "sqrt(total), [-value-]{+T(1)+});"),
     "a sum that stays as it was when a larger value comes": (

@@ -147,44 +147,62 @@ __global__ __launch_bounds__(SMALL_BLOCK<T>) void small_image(const T* K, const 
   for (unsigned i = threadIdx.x; i < n; i += blockDim.x) a[first + i] = now[i];
 }
 
-// (K v)_row from the entries of K, by a warp.
+// What a warp of a block finds of (K v)_row from the entries of K, of which it has some.
 template <typename T>
-__device__ __forceinline__ T exact_row(const T* x, const T* v, bool weighted, unsigned row,
-                                       unsigned n, unsigned d) {
-  const unsigned lane = threadIdx.x % WARP;
+__device__ __forceinline__ T exact_part(const T* x, const T* v, bool weighted, unsigned row,
+                                        unsigned n, unsigned d) {
+  const unsigned lane = threadIdx.x % WARP, apart = WARP / STEP_ROWS;
   const T* own = x + static_cast<size_t>(row) * d;
   T total = T(0);
-  for (unsigned i = 0; i < n; ++i) {
-    const T* other = x + static_cast<size_t>(i) * d;
-    T product = T(0);
-    for (unsigned j = lane; j < d; j += WARP) product += own[j] * other[j];
-    product = sum_of(product, WARP);
-    // Lanes take turns: rounding errors of few equal terms do not add up. The square of a small
-    // product may be 0 where its weight would have made it a large term.
-    const T term = product * (product * (weighted ? v[i] : T(1)));
-    total += i % WARP == lane ? term : T(0);
+  for (unsigned start = threadIdx.x / WARP * STEP_ROWS; start < n; start += WARPS * STEP_ROWS) {
+    const T product = d % VECTOR<T> == 0
+                          ? rows_times<Vectors<T>, STEP_ROWS>(x, own, start, n, d)
+                          : rows_times<Words<T>, STEP_ROWS>(x, own, start, n, d);
+    // A lane of each has its term: rounding errors of few equal terms do not add up. The square of
+    // a small product may be 0 where its weight would have made it a large term.
+    const unsigned i = start + lane / apart;
+    if (i < n && lane % apart == 0) total += product * (product * (weighted ? v[i] : T(1)));
   }
   return sum_of(total, WARP);
 }
 
 // (K v)_row without K, by a warp: x^T M x from x and M x, M = X^T diag(v) X. Where that is below
 // `share` of the same form of M's diagonal it is too small a difference of large numbers
-// (shared/cancellation.py says why), and the row's entries of K are summed. `x` and `xm` are those
-// of all rows of the image.
+// (shared/cancellation.py says why), and the row's entries of K are summed, by the whole block: one
+// warp would still be at it when all others have left. `x` and `xm` are those of all rows of the
+// image; all threads of a block come here, also those without a row.
 template <typename T>
 __device__ __forceinline__ T free_row(const T* x, const T* xm, const T* diagonal, const T* v,
                                       bool weighted, unsigned row, unsigned n, unsigned d,
                                       T share) {
-  const size_t place = static_cast<size_t>(row) * d;
+  __shared__ bool doubtful[WARPS];
+  __shared__ T parts[WARPS][WARPS];
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   T total = T(0), bound = T(0);
-  for (unsigned j = threadIdx.x % WARP; j < d; j += WARP) {
-    const T value = x[place + j];
-    total += value * xm[place + j];
-    bound += value * value * diagonal[j];
+  if (row < n) {
+    const size_t place = static_cast<size_t>(row) * d;
+    for (unsigned j = lane; j < d; j += WARP) {
+      const T value = x[place + j];
+      total += value * xm[place + j];
+      bound += value * value * diagonal[j];
+    }
   }
   total = sum_of(total, WARP);
   bound = sum_of(bound, WARP);
-  if (!(total >= share * bound)) total = exact_row(x, v, weighted, row, n, d);
+  if (lane == 0) doubtful[warp] = row < n && !(total >= share * bound);
+  __syncthreads();
+  const unsigned exact = __ballot_sync(ALL_LANES, lane < WARPS && doubtful[lane % WARPS]);
+  if (exact == 0) return total;  // a whole block
+  for (unsigned other = 0; other < WARPS; ++other) {
+    if ((exact >> other & 1) == 0) continue;
+    const T part = exact_part(x, v, weighted, row - warp + other, n, d);
+    if (lane == 0) parts[other][warp] = part;
+  }
+  __syncthreads();
+  if (exact >> warp & 1) {
+    total = parts[warp][0];
+    for (unsigned i = 1; i < WARPS; ++i) total += parts[warp][i];
+  }
   return total;
 }
 
@@ -194,11 +212,10 @@ __global__ void free_sums(const T* X, const T* XM, const T* diagonal, T* sums, u
                           unsigned d, unsigned blocks, T share) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  if (row >= n) return;  // a whole warp
   const size_t first = static_cast<size_t>(image) * n;
   const T* own = diagonal + static_cast<size_t>(image) * d;
   const T total = free_row(X + first * d, XM + first * d, own, X, false, row, n, d, share);
-  if (threadIdx.x % WARP == 0) sums[first + row] = total;
+  if (row < n && threadIdx.x % WARP == 0) sums[first + row] = total;
 }
 
 // One iteration without K, from X, XM = X M and the diagonal of M = X^T diag(a) X.
@@ -207,10 +224,10 @@ __global__ void free_step(const T* X, const T* XM, const T* diagonal, const T* t
                           T* out, unsigned n, unsigned d, unsigned blocks, T tau, T share) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  if (row >= n) return;  // a whole warp
   const size_t first = static_cast<size_t>(image) * n;
   const T* own = diagonal + static_cast<size_t>(image) * d;
   const T total = free_row(X + first * d, XM + first * d, own, a + first, true, row, n, d, share);
+  if (row >= n) return;  // a whole warp, after the last barrier
   const T weight = next_weight(a[first + row], total, targets[first + row], tau);
   if (threadIdx.x % WARP == 0) out[first + row] = weight;
 }
