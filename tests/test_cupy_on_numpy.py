@@ -164,7 +164,7 @@ def test_more_shared_memory_is_asked_for_where_a_block_needs_it(ops: Operations,
 
 
 def test_the_kernels_with_dynamic_shared_memory_are_those_of_the_source() -> None:
-    kernels = re.split(r"__global__ void ", signatures.source())[1:]
+    kernels = re.split(r"__global__ (?:__launch_bounds__.*? )?void ", signatures.source())[1:]
     dynamic = [text.partition("(")[0] for text in kernels if "extern __shared__" in text]
     assert sorted(dynamic) == sorted(gpu._DYNAMIC)
 

@@ -88,14 +88,15 @@ def first_step(
 
 def step(K: Array, targets: Array, a: Array, out: Array, tau: float) -> Launch:
     images, n, _ = K.shape
-    blocks, shape = grids.rows(images, n)
+    blocks, shape = grids.rows_of_k(images, n)
     return "step", shape, (K, targets, a, out, u32(n), u32(blocks), number(K)(tau))
 
 
 def small_image(K: Array, targets: Array, a: Array, tau: float, iterations: int) -> Launch:
     images, n, _ = K.shape
-    shape = grids.one_block_each(images, grids.small_image_bytes(n, itemsize(K)))
-    return "small_image", shape, (K, targets, a, u32(n), number(K)(tau), i32(iterations))
+    shape = grids.padded_images(images, n, itemsize(K))
+    sizes = (u32(n), u32(grids.across(n, itemsize(K))))
+    return "small_image", shape, (K, targets, a, *sizes, number(K)(tau), i32(iterations))
 
 
 def free_sums(X: Array, XM: Array, diagonal: Array, sums: Array, share: float) -> Launch:

@@ -79,7 +79,7 @@ def dense(
     K, sums = gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     targets, a, other = _vectors(on, X)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
-    if iterations > 1 and grids.small_image_bytes(n, itemsize(X)) <= on.max_shared:
+    if iterations > 1 and grids.padded_image_bytes(n, itemsize(X)) <= on.max_shared:
         on.run(launches.small_image(K, targets, a, tau, iterations))
     else:
         steps = []

@@ -19,6 +19,8 @@ WARP = 32
 WARPS = BLOCK // WARP
 FEATURES = 8
 PIECE = 16 * BLOCK
+# Rows of K: of a warp and of a block in an iteration, and of a warp where K is in shared memory.
+STEP_ROWS, STEP_BLOCK, SMALL_ROWS = 4, 8, 8
 
 SHARED_BYTES = 48 * 1024
 """Shared memory that a block may use by default."""
@@ -124,6 +126,30 @@ def rows(images: int, n: int) -> tuple[int, Shape]:
     """One warp per row: blocks per image, and the launch."""
     blocks = -(-n // WARPS)
     return blocks, Shape(images * blocks, (BLOCK,))
+
+
+def rows_of_k(images: int, n: int) -> tuple[int, Shape]:
+    """Some rows per warp, in blocks that are small so that there are many: blocks per image, and
+    the launch."""
+    blocks = -(-n // STEP_BLOCK)
+    return blocks, Shape(images * blocks, (STEP_BLOCK // STEP_ROWS * WARP,))
+
+
+def across(n: int, itemsize: int) -> int:
+    """From one row of K to the next in shared memory: each begins at a multiple of 128 bits."""
+    width = _VECTOR_BYTES // itemsize
+    return -(-n // width) * width
+
+
+def padded_image_bytes(n: int, itemsize: int) -> int:
+    """Shared memory for such a K, the weights, sums and targets."""
+    return ((n + 1) * across(n, itemsize) + 2 * n) * itemsize
+
+
+def padded_images(images: int, n: int, itemsize: int) -> Shape:
+    """A block for each image, of as many warps as have rows and registers are enough for."""
+    threads = min(-(-n // SMALL_ROWS) * WARP, 4 * MAX_THREADS // itemsize)
+    return Shape(images, (threads,), padded_image_bytes(n, itemsize))
 
 
 def columns(images: int, d: int) -> tuple[int, Shape]:

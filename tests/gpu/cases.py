@@ -216,7 +216,7 @@ _LARGE = np.array([[2.0**120, 1]], f32)
 
 
 def free_step(made: Made) -> list[Launch]:
-    """Also more rows than all lanes of a warp take in turn."""
+    """Also more rows than all warps of a block take at once, in words and in vectors."""
     targets, a = spread(2, 21), counting(2, 21)
     a[:, 2:5] = 0
     targets[:, 7:14] = STRANGE
@@ -228,6 +228,7 @@ def free_step(made: Made) -> list[Launch]:
     return [
         *(made(*_free(2, 21, 70), targets, a, tau, 0.5) for tau in POWERS),
         made(*_free(1, 8, 5), counting(1, 8), counting(1, 8), 0.5, 0.5),
+        made(*_free(1, 45, 12), counting(1, 45), counting(1, 45), 0.5, 0.5),
         made(*many, 3.0, 0.5),
         made(_SMALL, -_SMALL, *ones, _LARGE, 1.0, 0.5),
     ]
@@ -291,6 +292,15 @@ def _of_chunks(images: int, chunks: int) -> Array:
     return np.stack([counting(images, chunks, most=90), np.clip(tops, -126, 126)], axis=1)
 
 
+def _steep(images: int, values: int, apart: int) -> Array:
+    """Each value of a thread is so much larger than the one before that the sum is scaled again,
+    and not so much that the one before no longer counts; threads and images differ too."""
+    turns, threads = np.divmod(np.arange(values), apart)
+    exponents = 10 * turns - threads % 7 - 3 * (threads // 32) - 50
+    scales = 2.0 ** (exponents - np.arange(images)[:, None] % 3)
+    return counting(images, values, most=2) * scales.astype(f32)
+
+
 def power_sums(made: Made) -> list[Launch]:
     """CuPy's also of values of all magnitudes: the largest comes first, last, and in between."""
     if made.b.name == "numba":
@@ -303,6 +313,7 @@ def power_sums(made: Made) -> list[Launch]:
     return [
         *(made(V, power) for V in (whole(4, 1100, most=8), rising) for power in (1, 2)),
         *(made(rising[:, ::-1].copy(), power, chunks=1) for power in (1, 2)),
+        *(made(_steep(2, z, 256), power, chunks=1) for z in (1500, 2000) for power in (1, 2)),
         made(one_large(40, 700), 2),
         made(whole(2, 300)),
         made(whole(1, 5000), chunks=1),
@@ -316,6 +327,7 @@ def triangle_sums(made: Made) -> list[Launch]:
     return [
         *(made(np.stack([lower(whole(70, 70)), lower(whole(70, 70, most=9))]), p) for p in (1, 2)),
         *(made(uneven, power) for power in (1, 2)),
+        *(made(lower(_steep(d, d, 32))[None], p) for d in (136, 180, 210, 250) for p in (1, 2)),
         made(lower(whole(300, 300))[None], 2, chunks=3),
         made(lower(whole(5, 5))[None]),
         made(np.zeros((2, 33, 33), f32)),
@@ -352,7 +364,8 @@ def normalized_triangle(made: Made) -> list[Launch]:
 
 
 def normalized_at_once(made: Made) -> list[Launch]:
-    return [made(V, power) for V, power in DESCRIPTORS]
+    steep = [(_steep(2, 2000, 256), power) for power in (1, 2)] if made.b.name == "cupy" else []
+    return [made(V, power) for V, power in [*DESCRIPTORS, *steep]]
 
 
 # --- sketches ---

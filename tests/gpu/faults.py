@@ -87,21 +87,41 @@ CUPY: dict[str, Mistake] = {
     "a thread too many in the first iteration": (
         "first_step", "if (i [->=-]{+>+} count) return;", OUTSIDE, "argument"),
     "a shuffle that names half of a warp": (
-        "step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, value", MISSING, "its own mask"),
+        "step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, given", MISSING, "its own mask"),
     "lanes without a value that leave before a shuffle": (
-        "free_sums", "if (row >= n{+ || threadIdx.x % WARP >= d+}) return;", MISSING, "mask"),
+        "free_sums", "{+if (lane >= d) return;+}\n  if (row < n) {\n    const size_t place",
+        MISSING, "mask"),
     "a row that is guarded too late": (
-        "step", "if (row [->=-]{+>+} n) return;", OUTSIDE, "argument"),
+        "step", "if (row [->=-]{+>+} n) return;\n  // All lanes", OUTSIDE, "argument"),
+    "rows beyond the last one of the last image": (
+        "step", "K + static_cast<size_t>([-min(row + i, n - 1)-]{+row + i+}) * across", OUTSIDE,
+        "argument 0"),
+    "128 bits where rows begin at odd places": (
+        "step", "[-n % VECTOR<T> == 0-]{+n % 2 == 0+}", MISALIGNED, "argument"),
     "a row without K that is not guarded": (
-        "free_step", "[-if (row >= n) return;-]", OUTSIDE, "argument"),
-    "targets where the second row of K is": (
-        "small_image", "T* goal = memory + n[- * n-];", RACE, _SHARED),
+        "free_step", "[-if (row >= n) return;-]  // a whole warp, after", OUTSIDE, "argument"),
+    "warps without a row that leave before a barrier": (
+        "free_step", "{+if (row >= n) return total;+}\n  if (row < n) {\n    const size_t place",
+        DIVERGENT, "left the kernel"),
+    "no barrier before doubts are counted": (
+        "free_sums", "share * bound);\n  [-__syncthreads();-]", RACE, _SHARED),
+    "no barrier before the parts of a row are added": (
+        "free_sums", "[-__syncthreads();-]\n  if (exact >> warp", RACE, _SHARED),
+    "weights where the second row of K is": (
+        "small_image", "T* now = memory + [-n * -]across;", RACE, _SHARED),
     "no barrier before the first iteration": (
-        "small_image", "[-__syncthreads();-]\n  const unsigned lane", RACE, _SHARED),
+        "small_image", "[-__syncthreads();-]\n  const unsigned apart", RACE, _SHARED),
     "no barrier between iterations": (
-        "small_image", "[-__syncthreads();-]\n    T* other", RACE, _SHARED),
+        "small_image", "[-__syncthreads();-]\n  }\n  for (unsigned i = threadIdx.x; i < n; i += "
+        "blockDim.x) a[first", RACE, _SHARED),
+    "no barrier before the sums are read": (
+        "small_image", "[-__syncthreads();-]\n    // A thread for each row", RACE, _SHARED),
     "weights that are overwritten while they are read": (
-        "small_image", "T* next = now[- + n-];", RACE, _SHARED),
+        "small_image", "T* sums = now[- + across-];", RACE, _SHARED),
+    "rows that begin at odd places in shared memory": (
+        "small_image", "memory, now, start, n, [-across-]{+n+});", MISALIGNED, _SHARED),
+    "ends of rows without zeros": (
+        "small_image", "j < [-across-]{+n+}; j += WARP)\n      memory", UNWRITTEN, _SHARED),
     "iterations that never end": (
         "small_image", "iteration < iterations;[- ++iteration-]", RUNAWAY, "steps"),
     "a barrier in a branch": (
@@ -253,13 +273,16 @@ VALUES: dict[str, tuple[str, str]] = {
     "parts that begin in the middle of others": ("gram_parts", "at.part * [-length-]{+STEP+};"),
     "a triangle that is read where it was not made": (
         "from_triangle", "? C[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),
-    "a wrong stride in shared memory": ("small_image", "memory[row * [-n-]{+(n + 1)+} + j]"),
-    "a sum of half a warp": ("step", "total = sum_of(total, [-WARP-]{+16+});"),
+    "a row of K too early": ("small_image", "memory, now, start[--]{+ / 2+}, n, across);"),
+    "lanes that keep the sums that they should give away": (
+        "step", "given = upper ? [-sums[i] : sums[i + left]-]{+sums[i + left] : sums[i]+};"),
     "a weight to the wrong power": ("free_step", "target, [---]tau)"),
     "rows without a weight that get one": ("step", "weight [-==-]{+<+} T(0) ? weight"),
-    "products where their squares were wanted": ("free_sums", "([-product-]{+T(1)+} * ("),
+    "products where their squares were wanted": ("free_sums", "[-product-]{+T(1)+} * (product * ("),
     "forms that are never doubted": (
-        "free_sums", "if ([-!(total >= share * bound)-]{+false+})"),
+        "free_sums", "row < n && [-!(total >= share * bound)-]{+false+};"),
+    "the row of another warp": ("free_sums", "row - warp + [-other-]{+1+}, n, d);"),
+    "entries that a warp leaves out": ("free_sums", "start += WARPS * STEP_ROWS[--]{+ * 2+}) {"),
     "a norm in place of its root": ("normalized", "[-sqrt(-]share / total[-)-]"),
     "signs that are lost": ("normalized_at_once", "sqrt(total), [-value-]{+T(1)+});"),
     "a sum that stays as it was when a larger value comes": (

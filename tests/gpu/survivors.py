@@ -13,9 +13,7 @@ from __future__ import annotations
 _ALL_LANES = "another lane, but with the other steps it still takes in all lanes of the (half) warp"
 _SAME_LANE = "other lanes write: all of them have the result"
 _TWICE = "written twice: what the compiler put before a branch it puts behind it too"
-_UNUSED = "a sum that is not used: with tau = 0 weights stay as they are"
 _NEGATIVE = "pow: whether the exponent is odd matters for negative bases only, sums are positive"
-_LOW_BITS = "pow: a bit of 2 in 1,200,000 results, counted; these launches have few"
 _LAST_BITS = "pow: the last bits of the logarithm, which the few results of these launches lack"
 _MINUS_ONE = "pow: of -1 to an infinite power, which nobody asks for"
 _FAR = "pow: where its result is 0 or infinite anyway"
@@ -32,7 +30,7 @@ _NO_VALUES = "of a bin without values, of which there is none"
 _MENDED = "any row will do: the loops mend it"
 _SQUARE = "another side of a square matrix: equally long"
 _BELOW_RANGE = "a shift beyond the range of float: the first half of it makes zero already"
-_ONE_LOWER = "a top that is one lower than it could be serves as well"
+_OTHER_PARTS = "other parts of the same shift"
 _EIGHT_PARTS = "of eight parts in 32 lanes the first two steps add zeros"
 _SAME_NUMBER = "the same number, before or after it was made 64 bits long or a global address"
 
@@ -47,12 +45,10 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "target = pow(total, gamma)": ("pow: of an infinite number, infinite either way", _FAR),
             "pow(total / target, -tau)": (_LAST_BITS, _NEGATIVE),
         },
-        "free_step": {"pow(weight * total / target, -tau)": (_MINUS_ONE,)},
+        "free_step": {"pow(weight * total / target, -tau)": (_MINUS_ONE, _LAST_BITS)},
         "free_sums": {
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
-            "for (unsigned i = 0; i < n; ++i)": (_TWICE,),
-            "const T* other = x": (_TWICE,),
-            "== 0) sums[first + row] = total": (_SAME_LANE,),
+            "if (i < n && lane % apart == 0) total += product": (_SAME_LANE,),
+            "value += __shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
         },
         "from_parts": {"kind == RECTIFY && product < T(0)": (_ZERO,) * 2},
         "from_triangle": {
@@ -72,7 +68,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             ),
             "if (size * scale >= T(1)) raise": ("a number that is zero unless it is set",),
             "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
-            "const int half = exponent >> 1": ("other parts of the same shift",),
+            "const int half = exponent >> 1": (_OTHER_PARTS,) * 2,
         },
         "normalized_triangle": {
             "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
@@ -87,10 +83,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "unsigned row = static_cast<unsigned>((root": (_MENDED,),
         },
         "power_sums": {
-            "* power_of_two(value, exponent - half)": (_BELOW_RANGE,),
-            "value += __shfl_xor_sync(ALL_LANES, value, step)": (_EIGHT_PARTS,),
-            "__int_as_float((exponent + 127) << 23)": ("of a sum that is set to zero next",),
-            "if (size * scale >= T(1)) raise": (_ONE_LOWER,),
+            "if (size * scale >= T(1)) raise": ("the sign of a number that has none",),
         },
         "restored": {
             "static_cast<int>(whole), -most": ("a power of two with which no result is in range",),
@@ -105,18 +98,24 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "i < runs[u + 1]; ++i) total += value(i)": (_NO_VALUES,),
         },
         "triangle_sums": {
-            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
+            "* power_of_two(value, exponent - half)": (_BELOW_RANGE,),
             "const int half = exponent >> 1": (_BELOW_RANGE,),
-            "if (size * scale >= T(1)) raise": (_ONE_LOWER,),
+            "__int_as_float((exponent + 127) << 23)": ("a last bit that is lost in the sum",),
+            "value += __shfl_xor_sync(ALL_LANES, value, step)": (_EIGHT_PARTS,),
         },
         "small_image": {
-            "pow(weight * total / target, -tau)": (_MINUS_ONE, _LOW_BITS, _NAN),
-            "total += memory[row * n + j] * now[j]": (_UNUSED,) * 2,
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_UNUSED,),
+            "pow(weight * total / target, -tau)": (
+                *(_FAR, _MINUS_ONE),
+                "pow: of 0 or infinity to a positive power, but tau is not negative",
+            ),
+            "for (unsigned i = threadIdx.x; i < across; i += blockDim.x)": (
+                "a zero where a sum is written later",
+            ),
         },
         "step": {
-            "pow(weight * total / target, -tau)": (_MINUS_ONE,),
-            "__shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+            "pow(weight * total / target, -tau)": (
+                *(_MINUS_ONE, "pow: an exponent that is flushed to zero, not zero"),
+            ),
         },
     },
     "numba": {

@@ -73,12 +73,14 @@ def test_no_thread_works_through_an_image_alone(counts: tuple[str, dict[str, Any
     """Instructions by warps are at most some times those of an even share. Least even is
     count_sketch, 19 of 32: bins have different numbers of values, in scatter_far too. Tiles on the
     diagonal are halves, which a kernel that only copies them notices, and so are rows of a triangle
-    on average, of 128 values here."""
+    on average, of 128 values here. Of a row of 64 features 16 lanes read four each,
+    and where a lane scales its sum again the others wait."""
     backend, found = counts
     for name, one in found.items():
         threads = one["thread_instructions"] / max(one["instructions"], 1)
         uneven = {"count_sketch": 18, "scatter_far": 27, "from_triangle": 29, "from_parts": 29}
         uneven |= {"triangle_sums": 20, "normalized_triangle": 29}
+        uneven |= {"free_sums": 26, "free_step, doubtful": 26, "power_sums": 29}
         least = 16 if backend == "numba" else uneven.get(name, 30)
         assert threads > least, name
 
@@ -140,12 +142,13 @@ def test_a_triangle_that_is_only_mirrored_is_not_written_again(cupy: Backend) ->
 
 
 def test_an_iteration_reads_each_element_of_k_once(b: Backend) -> None:
-    """The weights it reads for every row, n words that a cache holds."""
+    """The weights it reads for every row, or for four, n words that a cache holds."""
     done = _done(b, "step")
     K, a, out = (done.arrays[name] for name in ("K", "a", "out"))
     read, again = done.traffic["K"], done.traffic["a"]
     assert read.loaded_bytes == SECTOR * read.sectors == K.nbytes
-    assert again.loaded_bytes == K.nbytes + out.size * WORD
+    together = grids.STEP_ROWS if b.name == "cupy" else 1
+    assert again.loaded_bytes == K.nbytes // together + out.size * WORD
     assert done.traffic["out"].stored_bytes == out.nbytes
     once = done.counts.global_bytes - SECTOR * again.sectors + a.nbytes
     assert once <= 1.2 * (K.nbytes + 3 * out.nbytes)
@@ -176,13 +179,28 @@ def test_an_iteration_without_k_reads_each_feature_once(cupy: Backend) -> None:
 
 
 def test_a_doubtful_row_reads_all_features_and_no_other_does(cupy: Backend) -> None:
-    """It has read its own row before it is doubted, and does so again with every other one."""
+    """It has read its own row before it is doubted, and does so again with every four others."""
     done = _done(cupy, "free_step, doubtful")
     X, XM = done.arrays["X"], done.arrays["XM"]
     doubtful = int((np.vecdot(X, XM) < 0).sum())
     assert doubtful == X.shape[0] * X.shape[1] // 8
-    assert done.traffic["X"].loaded_bytes == X.nbytes + doubtful * 2 * X[0].nbytes
+    again = X[0].nbytes + X[0].nbytes // grids.STEP_ROWS
+    assert done.traffic["X"].loaded_bytes == X.nbytes + doubtful * again
     assert done.traffic["XM"].loaded_bytes == XM.nbytes
+
+
+def test_a_doubtful_row_is_the_work_of_a_block(cupy: Backend) -> None:
+    """One row of 256: no warp executes more than twice as many instructions as the others, which
+    would be 30 times as many as they had themselves."""
+    X = np.ones((1, 256, 64), np.float32)
+    XM, diagonal, sums = X.copy(), np.ones((1, 64), np.float32), np.zeros((1, 256), np.float32)
+    usual = Done(cupy, cupy.launches.free_sums(X, XM, diagonal, sums, 0.5)).counts
+    XM[0, 3] *= -1
+    done = Done(cupy, cupy.launches.free_sums(X, XM, diagonal, sums, 0.5))
+    assert sums[0, 3] == 256 * 64**2
+    assert done.counts.barriers == usual.barriers + 1
+    more = (done.counts.instructions - usual.instructions) / grids.WARPS
+    assert more < 12 * usual.instructions / 256
 
 
 def test_a_row_that_is_not_doubtful_costs_two_words_and_its_place_in_the_moment(
@@ -310,6 +328,23 @@ def test_blocks_that_share_a_tile_share_its_work(b: Backend) -> None:
     read = added.traffic["parts"]
     assert read.loaded_bytes == SECTOR * read.sectors == size
     assert added.traffic["C"].stored_bytes == added.arrays["C"].nbytes
+
+
+def test_an_iteration_in_shared_memory_takes_few_passes_over_it(cupy: Backend) -> None:
+    """n = 128 words are four passes, for each row of K and for the weights of each eight rows,
+    whose sums are one pass more. Then 32 threads read a sum, a target and a weight, and write one.
+    Rows of 197 words, which are padded, have no conflicts either."""
+    n = EVEN.n
+    two, ten = (_small_image(cupy, n, iterations).counts for iterations in (2, 10))
+    per_iteration = (ten.shared_wavefronts - two.shared_wavefronts) / 8
+    assert per_iteration == 4 * n + 4 * n // grids.SMALL_ROWS + n // grids.SMALL_ROWS + 4 * n // 32
+    assert ten.barriers - two.barriers == 8 * 2
+    assert _small_image(cupy, 197, 2).counts.bank_conflicts == 0
+
+
+def _small_image(b: Backend, n: int, iterations: int) -> Done:
+    K, targets, a = np.ones((1, n, n), np.float32), *np.ones((2, 1, n), np.float32)
+    return Done(b, b.launches.small_image(K, targets, a, 0.5, iterations))
 
 
 @pytest.mark.parametrize("name", ["small_image", "normalized_at_once"])

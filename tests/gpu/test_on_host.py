@@ -96,8 +96,12 @@ def test_a_mistake_shows_in_some_order(cupy: Backend, mistake: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("kernel", "change", "says"),
     [
-        ("step", "if (row >= n{+ || threadIdx.x % WARP == 31+}) return;", "of its warp that does"),
-        ("step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, value", "only whole warps"),
+        (
+            "step",
+            "if (start >= n{+ || threadIdx.x % WARP == 31+}) return;",
+            "of its warp that does",
+        ),
+        ("step", "__shfl_xor_sync([-ALL_LANES-]{+0xffffu+}, given", "only whole warps"),
         ("gram", "{+if (threadIdx.x > 3) +}__syncthreads();", "does not come to a barrier"),
     ],
 )

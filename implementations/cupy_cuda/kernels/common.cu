@@ -67,6 +67,17 @@ void get(T* to, const T* from) {
 }
 #endif
 
+// The same from global memory.
+__device__ __forceinline__ void fetch(float* to, const float* from) {
+  const float4 values = *reinterpret_cast<const float4*>(from);
+  to[0] = values.x, to[1] = values.y, to[2] = values.z, to[3] = values.w;
+}
+
+__device__ __forceinline__ void fetch(double* to, const double* from) {
+  const double2 values = *reinterpret_cast<const double2*>(from);
+  to[0] = values.x, to[1] = values.y;
+}
+
 __device__ __forceinline__ void put(float* to, const float* from) {
   *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
 }

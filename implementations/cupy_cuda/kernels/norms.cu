@@ -2,6 +2,7 @@
 
 constexpr unsigned PIECE = 16 * BLOCK;
 constexpr unsigned AHEAD = 4;  // values that a thread asks for before it needs the first
+constexpr int ROOM = 8;  // values may grow by 2^8 before a sum is scaled again: others would wait
 
 // 2^top and 2^-top are numbers up to here.
 template <typename T> constexpr int TOP = sizeof(T) == 4 ? 126 : 1022;
@@ -29,7 +30,7 @@ struct NormSum {
   }
   __device__ __forceinline__ void add(T value, T times) {
     const T size = fabs(value);
-    if (size * scale >= T(1)) raise(min(exponent_of(size), TOP<T>));
+    if (size * scale >= T(1)) raise(min(exponent_of(size) + ROOM, TOP<T>));
     const T share = size * scale;
     total += times * (power == 1 ? share : share * share);
   }

@@ -1,5 +1,11 @@
 // The iterations that make weights democratic.
 
+// Rows of K that a warp has at a time, and rows, or threads, of a block.
+constexpr unsigned STEP_ROWS = 4;
+constexpr unsigned STEP_BLOCK = 8;
+constexpr unsigned SMALL_ROWS = 8;
+template <typename T> constexpr unsigned SMALL_BLOCK = 4096 / sizeof(T);
+
 // a <- a / (a (K a) / r)^tau, as a (...)^-tau; rows without a weight stay without one.
 template <typename T>
 __device__ __forceinline__ T next_weight(T weight, T total, T target, T tau) {
@@ -26,94 +32,177 @@ __global__ void first_step(const T* row_sums, T* targets, T* a, size_t count, un
   a[i] = weight;
 }
 
-// One iteration: a warp for each row of K, which is read once; `blocks` share an image.
+// How a warp reads rows: word by word, or 128 bits at a time from either memory.
+template <typename T>
+struct Words {
+  static constexpr unsigned WIDTH = 1;
+  static __device__ __forceinline__ void read(T* to, const T* from) { to[0] = from[0]; }
+};
+
+template <typename T>
+struct Vectors {
+  static constexpr unsigned WIDTH = VECTOR<T>;
+  static __device__ __forceinline__ void read(T* to, const T* from) { fetch(to, from); }
+};
+
+template <typename T>
+struct SharedVectors {
+  static constexpr unsigned WIDTH = VECTOR<T>;
+  static __device__ __forceinline__ void read(T* to, const T* from) { get(to, from); }
+};
+
+// (K v) of ROWS rows from `row` on, by a warp: v is read once for all of them. A lane gets the sum
+// of row number lane / (WARP / ROWS). Rows are `across` apart and as long; those beyond the last
+// one are the last one.
+template <typename Read, unsigned ROWS, typename T>
+__device__ __forceinline__ T rows_times(const T* K, const T* v, unsigned row, unsigned n,
+                                        unsigned across) {
+  const unsigned lane = threadIdx.x % WARP;
+  const T* rows[ROWS];
+  T sums[ROWS] = {};
+#pragma unroll
+  for (unsigned i = 0; i < ROWS; ++i)
+    rows[i] = K + static_cast<size_t>(min(row + i, n - 1)) * across;
+#pragma unroll 1
+  for (unsigned j = lane * Read::WIDTH; j < across; j += WARP * Read::WIDTH) {
+    T weights[Read::WIDTH], values[ROWS][Read::WIDTH];
+    Read::read(weights, v + j);
+#pragma unroll
+    for (unsigned i = 0; i < ROWS; ++i) Read::read(values[i], rows[i] + j);
+#pragma unroll
+    for (unsigned i = 0; i < ROWS; ++i)
+#pragma unroll
+      for (unsigned k = 0; k < Read::WIDTH; ++k) sums[i] += values[i][k] * weights[k];
+  }
+  // While a lane has several sums, it gives half of them away for the other half of its own.
+  unsigned step = WARP / 2;
+#pragma unroll
+  for (unsigned left = ROWS / 2; left > 0; left /= 2, step /= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (unsigned i = 0; i < left; ++i) {
+      const T given = upper ? sums[i] : sums[i + left];
+      sums[i] = (upper ? sums[i + left] : sums[i]) + __shfl_xor_sync(ALL_LANES, given, step);
+    }
+  }
+  for (; step > 0; step /= 2) sums[0] += __shfl_xor_sync(ALL_LANES, sums[0], step);
+  return sums[0];
+}
+
+// One iteration: K is read once, STEP_ROWS rows by a warp; `blocks` share an image.
 template <typename T>
 __global__ void step(const T* K, const T* targets, const T* a, T* out, unsigned n, unsigned blocks,
                      T tau) {
   const unsigned image = blockIdx.x / blocks;
-  const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  const unsigned lane = threadIdx.x % WARP;
-  if (row >= n) return;  // a whole warp
+  const unsigned start = blockIdx.x % blocks * STEP_BLOCK + threadIdx.x / WARP * STEP_ROWS;
+  if (start >= n) return;  // a whole warp
   const size_t first = static_cast<size_t>(image) * n;
-  const T* k = K + (first + row) * n;
-  T total = T(0);
-  for (unsigned j = lane; j < n; j += WARP) total += k[j] * a[first + j];
-  // All lanes have the sum, and do the same: the others would only wait for the power.
-  total = sum_of(total, WARP);
+  // Rows begin at multiples of 128 bits, or do not.
+  const T total =
+      n % VECTOR<T> == 0
+          ? rows_times<Vectors<T>, STEP_ROWS>(K + first * n, a + first, start, n, n)
+          : rows_times<Words<T>, STEP_ROWS>(K + first * n, a + first, start, n, n);
+  const unsigned lane = threadIdx.x % WARP, apart = WARP / STEP_ROWS;
+  const unsigned row = start + lane / apart;
+  if (row >= n) return;
+  // All lanes that have the sum do the same: the others would only wait for the power.
   const T weight = next_weight(a[first + row], total, targets[first + row], tau);
-  if (lane == 0) out[first + row] = weight;
+  if (lane % apart == 0) out[first + row] = weight;
 }
 
-// All iterations from the second on of an image whose K fits into shared memory, by one block.
+// All iterations from the second on of an image whose K fits into shared memory, by one block. Its
+// rows are `across` apart there: n, rounded up to 128 bits, with zeros at the end.
 template <typename T>
-__global__ void small_image(const T* K, const T* targets, T* a, unsigned n, T tau, int iterations) {
+__global__ __launch_bounds__(SMALL_BLOCK<T>) void small_image(const T* K, const T* targets,
+                                                              T* a, unsigned n, unsigned across,
+                                                              T tau, int iterations) {
   extern __shared__ __align__(16) unsigned char bytes[];
   T* memory = reinterpret_cast<T*>(bytes);
-  T* goal = memory + n * n;
-  T* now = goal + n;
-  T* next = now + n;
+  T* now = memory + n * across;
+  T* sums = now + across;
+  T* goal = sums + n;
   const size_t first = static_cast<size_t>(blockIdx.x) * n;
-  for (unsigned i = threadIdx.x; i < n * n; i += BLOCK) memory[i] = K[first * n + i];
-  for (unsigned i = threadIdx.x; i < n; i += BLOCK) {
-    now[i] = a[first + i];
-    goal[i] = targets[first + i];
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+  for (unsigned row = warp; row < n; row += warps)
+    for (unsigned j = lane; j < across; j += WARP)
+      memory[row * across + j] = j < n ? K[(first + row) * n + j] : T(0);
+  for (unsigned i = threadIdx.x; i < across; i += blockDim.x) {
+    now[i] = i < n ? a[first + i] : T(0);
+    if (i < n) goal[i] = targets[first + i];
   }
   __syncthreads();
-  const unsigned lane = threadIdx.x % WARP;
+  const unsigned apart = WARP / SMALL_ROWS;
   for (int iteration = 1; iteration < iterations; ++iteration) {
-    for (unsigned row = threadIdx.x / WARP; row < n; row += WARPS) {
-      T total = T(0);
-      for (unsigned j = lane; j < n; j += WARP) total += memory[row * n + j] * now[j];
-      total = sum_of(total, WARP);
-      const T weight = next_weight(now[row], total, goal[row], tau);
-      if (lane == 0) next[row] = weight;
+    for (unsigned start = warp * SMALL_ROWS; start < n; start += warps * SMALL_ROWS) {
+      const T total = rows_times<SharedVectors<T>, SMALL_ROWS>(memory, now, start, n, across);
+      const unsigned row = start + lane / apart;
+      if (row < n && lane % apart == 0) sums[row] = total;
     }
     __syncthreads();
-    T* other = now;
-    now = next;
-    next = other;
+    // A thread for each row: a warp that has few rows takes as long for their powers.
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x)
+      now[i] = next_weight(now[i], sums[i], goal[i], tau);
+    __syncthreads();
   }
-  for (unsigned i = threadIdx.x; i < n; i += BLOCK) a[first + i] = now[i];
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) a[first + i] = now[i];
 }
 
-// (K v)_row from the entries of K, by a warp.
+// What a warp of a block finds of (K v)_row from the entries of K, of which it has some.
 template <typename T>
-__device__ __forceinline__ T exact_row(const T* x, const T* v, bool weighted, unsigned row,
-                                       unsigned n, unsigned d) {
-  const unsigned lane = threadIdx.x % WARP;
+__device__ __forceinline__ T exact_part(const T* x, const T* v, bool weighted, unsigned row,
+                                        unsigned n, unsigned d) {
+  const unsigned lane = threadIdx.x % WARP, apart = WARP / STEP_ROWS;
   const T* own = x + static_cast<size_t>(row) * d;
   T total = T(0);
-  for (unsigned i = 0; i < n; ++i) {
-    const T* other = x + static_cast<size_t>(i) * d;
-    T product = T(0);
-    for (unsigned j = lane; j < d; j += WARP) product += own[j] * other[j];
-    product = sum_of(product, WARP);
-    // Lanes take turns: rounding errors of few equal terms do not add up. The square of a small
-    // product may be 0 where its weight would have made it a large term.
-    const T term = product * (product * (weighted ? v[i] : T(1)));
-    total += i % WARP == lane ? term : T(0);
+  for (unsigned start = threadIdx.x / WARP * STEP_ROWS; start < n; start += WARPS * STEP_ROWS) {
+    const T product = d % VECTOR<T> == 0
+                          ? rows_times<Vectors<T>, STEP_ROWS>(x, own, start, n, d)
+                          : rows_times<Words<T>, STEP_ROWS>(x, own, start, n, d);
+    // A lane of each has its term: rounding errors of few equal terms do not add up. The square of
+    // a small product may be 0 where its weight would have made it a large term.
+    const unsigned i = start + lane / apart;
+    if (i < n && lane % apart == 0) total += product * (product * (weighted ? v[i] : T(1)));
   }
   return sum_of(total, WARP);
 }
 
 // (K v)_row without K, by a warp: x^T M x from x and M x, M = X^T diag(v) X. Where that is below
 // `share` of the same form of M's diagonal it is too small a difference of large numbers
-// (shared/cancellation.py says why), and the row's entries of K are summed. `x` and `xm` are those
-// of all rows of the image.
+// (shared/cancellation.py says why), and the row's entries of K are summed, by the whole block: one
+// warp would still be at it when all others have left. `x` and `xm` are those of all rows of the
+// image; all threads of a block come here, also those without a row.
 template <typename T>
 __device__ __forceinline__ T free_row(const T* x, const T* xm, const T* diagonal, const T* v,
                                       bool weighted, unsigned row, unsigned n, unsigned d,
                                       T share) {
-  const size_t place = static_cast<size_t>(row) * d;
+  __shared__ bool doubtful[WARPS];
+  __shared__ T parts[WARPS][WARPS];
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   T total = T(0), bound = T(0);
-  for (unsigned j = threadIdx.x % WARP; j < d; j += WARP) {
-    const T value = x[place + j];
-    total += value * xm[place + j];
-    bound += value * value * diagonal[j];
+  if (row < n) {
+    const size_t place = static_cast<size_t>(row) * d;
+    for (unsigned j = lane; j < d; j += WARP) {
+      const T value = x[place + j];
+      total += value * xm[place + j];
+      bound += value * value * diagonal[j];
+    }
   }
   total = sum_of(total, WARP);
   bound = sum_of(bound, WARP);
-  if (!(total >= share * bound)) total = exact_row(x, v, weighted, row, n, d);
+  if (lane == 0) doubtful[warp] = row < n && !(total >= share * bound);
+  __syncthreads();
+  const unsigned exact = __ballot_sync(ALL_LANES, lane < WARPS && doubtful[lane % WARPS]);
+  if (exact == 0) return total;  // a whole block
+  for (unsigned other = 0; other < WARPS; ++other) {
+    if ((exact >> other & 1) == 0) continue;
+    const T part = exact_part(x, v, weighted, row - warp + other, n, d);
+    if (lane == 0) parts[other][warp] = part;
+  }
+  __syncthreads();
+  if (exact >> warp & 1) {
+    total = parts[warp][0];
+    for (unsigned i = 1; i < WARPS; ++i) total += parts[warp][i];
+  }
   return total;
 }
 
@@ -123,11 +212,10 @@ __global__ void free_sums(const T* X, const T* XM, const T* diagonal, T* sums, u
                           unsigned d, unsigned blocks, T share) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  if (row >= n) return;  // a whole warp
   const size_t first = static_cast<size_t>(image) * n;
   const T* own = diagonal + static_cast<size_t>(image) * d;
   const T total = free_row(X + first * d, XM + first * d, own, X, false, row, n, d, share);
-  if (threadIdx.x % WARP == 0) sums[first + row] = total;
+  if (row < n && threadIdx.x % WARP == 0) sums[first + row] = total;
 }
 
 // One iteration without K, from X, XM = X M and the diagonal of M = X^T diag(a) X.
@@ -136,10 +224,10 @@ __global__ void free_step(const T* X, const T* XM, const T* diagonal, const T* t
                           T* out, unsigned n, unsigned d, unsigned blocks, T tau, T share) {
   const unsigned image = blockIdx.x / blocks;
   const unsigned row = blockIdx.x % blocks * WARPS + threadIdx.x / WARP;
-  if (row >= n) return;  // a whole warp
   const size_t first = static_cast<size_t>(image) * n;
   const T* own = diagonal + static_cast<size_t>(image) * d;
   const T total = free_row(X + first * d, XM + first * d, own, a + first, true, row, n, d, share);
+  if (row >= n) return;  // a whole warp, after the last barrier
   const T weight = next_weight(a[first + row], total, targets[first + row], tau);
   if (threadIdx.x % WARP == 0) out[first + row] = weight;
 }
