@@ -267,10 +267,7 @@ def _explain(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProces
 def test_explain_says_what_is_wrong_with_a_name(plain_environment: dict[str, str]) -> None:
     done = _explain("--route", "foo", env=plain_environment)
     assert done.returncode == 2
-    assert (
-        "route must be auto or one of dense, matrix-free, dense-cublas, dense-tf32 for"
-        in done.stderr
-    )
+    assert "route must be auto or one of dense, matrix-free, dense-cublas, " in done.stderr
     absent = next((b for b in registry.names() if b not in registry.available()), None)
     if absent:
         done = _explain("--backend", absent, env=plain_environment)
