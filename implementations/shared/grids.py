@@ -21,6 +21,7 @@ FEATURES = 8
 PIECE = 16 * BLOCK
 # Rows of K: of a warp and of a block in an iteration, and of a warp where K is in shared memory.
 STEP_ROWS, STEP_BLOCK, SMALL_ROWS = 4, 8, 8
+_SMALL_BLOCK = {4: 896, 8: 512}  # threads, by the size of a number
 
 SHARED_BYTES = 48 * 1024
 """Shared memory that a block may use by default."""
@@ -148,7 +149,7 @@ def padded_image_bytes(n: int, itemsize: int) -> int:
 
 def padded_images(images: int, n: int, itemsize: int) -> Shape:
     """A block for each image, of as many warps as have rows and registers are enough for."""
-    threads = min(-(-n // SMALL_ROWS) * WARP, 4 * MAX_THREADS // itemsize)
+    threads = min(-(-n // SMALL_ROWS) * WARP, _SMALL_BLOCK[itemsize])
     return Shape(images, (threads,), padded_image_bytes(n, itemsize))
 
 

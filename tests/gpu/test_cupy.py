@@ -64,6 +64,10 @@ def test_the_source_and_the_launches_agree_on_sizes() -> None:
         assert int(there[name]) == getattr(grids, name)
     assert "PIECE = 16 * BLOCK;" in signatures.source()
     assert grids.PIECE == 16 * grids.BLOCK
+    for name in ("STEP_ROWS", "STEP_BLOCK", "SMALL_ROWS"):
+        assert int(there[name]) == getattr(grids, name)
+    assert "SMALL_BLOCK = sizeof(T) == 4 ? 896 : 512;" in signatures.source()
+    assert grids._SMALL_BLOCK == {4: 896, 8: 512}
     assert int(there["STEP"]) * int(there["SLABS"]) == grids._GROUP
     assert int(there["HALF"]) == grids.TILE // 2
     kinds = re.search(r"enum Kind \{ (.*) \}", signatures.source())

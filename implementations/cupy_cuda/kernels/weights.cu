@@ -4,7 +4,7 @@
 constexpr unsigned STEP_ROWS = 4;
 constexpr unsigned STEP_BLOCK = 8;
 constexpr unsigned SMALL_ROWS = 8;
-template <typename T> constexpr unsigned SMALL_BLOCK = 4096 / sizeof(T);
+template <typename T> constexpr unsigned SMALL_BLOCK = sizeof(T) == 4 ? 896 : 512;
 
 // a <- a / (a (K a) / r)^tau, as a (...)^-tau; rows without a weight stay without one.
 template <typename T>
