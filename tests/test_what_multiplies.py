@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from races import choice
@@ -9,8 +12,9 @@ from races import choice
 import demopool as dp
 from demopool import ptx
 from demopool.choosing import chooser
+from demopool.conformance import cells, engine
 from demopool.contract import Probe, registry
-from demopool.errors import InvalidInput
+from demopool.errors import InvalidInput, Unsupported
 from demopool.problem.cases import Case
 from demopool.problem.routes import left_out
 from demopool.problem.vocabulary import State
@@ -120,3 +124,17 @@ def test_pooling_by_itself_takes_what_was_measured_for_sums() -> None:
     with ptx.recording() as launched:
         ops.pool(X, route="direct")
     assert launched
+
+
+@pytest.mark.parametrize(("backend", "told"), [("cupy:cuda", True), ("cupy:ptx", False)])
+def test_what_a_gpu_lacks_is_unsupported_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, backend: str, told: bool
+) -> None:
+    def lacks(*_: object) -> None:
+        raise Unsupported("TF32", "it needs a newer GPU")
+
+    monkeypatch.setattr(engine, "answer", lacks)
+    monkeypatch.setattr(cells, "operations_of", lambda name: SimpleNamespace(name=name))
+    cell = (backend, "pool", "tf32", 2, "float32")
+    with pytest.raises(Unsupported) if told else nullcontext():
+        cells.compile_cell(*cell, quick=True)
