@@ -135,6 +135,20 @@ def test_numba_s_own_setting_has_the_last_word() -> None:
     assert _run(script, NUMBA_NUM_THREADS="2") == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_reads_its_number_of_threads_again() -> None:
+    script = (
+        "import json, os\n"
+        "from demopool.implementations.numba_cpu import compiled\n"
+        "before = compiled.threads()\n"
+        "os.environ['NUMBA_NUM_THREADS'] = '3'\n"
+        "if os.fork() == 0:\n"
+        "    os._exit(compiled.threads())\n"
+        "print(json.dumps([before, compiled.threads(), os.waitstatus_to_exitcode(os.wait()[1])]))"
+    )
+    assert _run(script, NUMBA_NUM_THREADS="2") == [2, 2, 3]
+
+
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(1, 9), st.booleans())
 def test_parts_cover_everything_once(size: int, count: int, grain: int, triangle: bool) -> None:
     seen: list[int] = []

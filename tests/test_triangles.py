@@ -12,6 +12,7 @@ from demopool import reference
 from demopool.conformance import tolerance
 from demopool.conformance.engine import Target, check_cell, laws_of
 from demopool.conformance.laws import ON_TRIANGLES
+from demopool.contract import registry
 from demopool.errors import InvalidInput
 from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
 from demopool.pooling.operations import Operations
@@ -23,6 +24,9 @@ _kernels = NumpyImplementation.kernels
 
 @pytest.fixture(params=["numpy:cpu", "numba:cpu", "cupy:ptx"])
 def ops(request: pytest.FixtureRequest) -> Operations:
+    found = registry.probe(request.param)
+    if found.state != "ok":
+        pytest.skip(f"{request.param}: {found.reason}")
     return dp.backend(request.param)
 
 

@@ -23,7 +23,7 @@ def cublas(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: boo
     the mean of both is taken where both are wanted."""
     weighted = X if a is None else X * a[:, :, None]
     A = on.xp.matmul(on.xp.matrix_transpose(X), weighted)
-    return A if triangle else (A + on.xp.matrix_transpose(A)) * 0.5
+    return A if triangle else A * 0.5 + on.xp.matrix_transpose(A) * 0.5
 
 
 def tf32(on: Launcher, X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:

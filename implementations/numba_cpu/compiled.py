@@ -114,10 +114,12 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    """Reset pools and lock: a child has none of its parent's threads, nor the lock's holder."""
+    """Reset pools and lock: a child has none of its parent's threads, nor the lock's holder. Its
+    number of threads may be another, too."""
     global _lock
     _lock = RLock()
     _pools.clear()
+    _usual_threads.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -70,7 +70,7 @@ class Route:
     products: str = ""
 
     def is_for(self, backend: Backend) -> bool:
-        """False where it is no matter: it names other libraries."""
+        """False if it names other libraries only."""
         return not self.libraries or backend.library in self.libraries
 
 

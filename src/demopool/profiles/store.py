@@ -58,11 +58,11 @@ def path_here() -> Path:
 def version_of_here() -> Version:
     """A value that changes when this process or another changes the profile."""
     global _seen
-    now = time.monotonic()
-    if _seen is None or now - _seen[0] >= LOOK_SECONDS:
+    now, seen = time.monotonic(), _seen  # which another thread may forget meanwhile
+    if seen is None or now - seen[0] >= LOOK_SECONDS:
         path = path_here()
-        _seen = now, Version(path, _stamp(path), system.usual_threads())
-    return _seen[1]
+        _seen = seen = now, Version(path, _stamp(path), system.usual_threads())
+    return seen[1]
 
 
 def remember(choice: Choice) -> str:
