@@ -190,8 +190,8 @@ def test_a_doubtful_row_reads_all_features_and_no_other_does(cupy: Backend) -> N
 
 
 def test_a_doubtful_row_is_the_work_of_a_block(cupy: Backend) -> None:
-    """One row of 256: its block waits once more, and each of its warps has, on average, less than 12
-    times the work of a row more."""
+    """One row of 256: its block waits once more, and each of its warps has, on average, less
+    than 12 times the work of a row more."""
     X = np.ones((1, 256, 64), np.float32)
     XM, diagonal, sums = X.copy(), np.ones((1, 64), np.float32), np.zeros((1, 256), np.float32)
     usual = Done(cupy, cupy.launches.free_sums(X, XM, diagonal, sums, 0.5)).counts
