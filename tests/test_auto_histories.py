@@ -169,6 +169,7 @@ def test_no_history_makes_auto_slow_wrong_or_fail(
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         patch.setenv(places.VARIABLE, str(tmp_path_factory.mktemp("history")))
+        store.forget()
         for _ in range(int(rng.integers(1, 6))):
             free = float(10 ** rng.uniform(7.6, 11))
             patch.setattr(auto, "limits_here", lambda name, free=free: CallLimits(None, free / 2))

@@ -78,10 +78,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "outer": {
             "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
-        "outer_parts": {
-            "if (feature >= n) row = column = T(0)": (_PADDING,) * 3,
-            "unsigned row = static_cast<unsigned>((root": (_MENDED,),
-        },
+        "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {
             "if (size * scale >= T(1)) raise": ("the sign of a number that has none",),
         },
