@@ -49,6 +49,11 @@ def lower(K: Array) -> Array:
     return np.where(np.tri(len(K), dtype=bool), K, K.dtype.type(np.nan))
 
 
+def symmetric(images: int, d: int) -> Array:
+    M = whole(images, d, d)
+    return np.tril(M) + np.tril(M, -1).swapaxes(1, 2)
+
+
 def spread(*shape: int) -> Array:
     """Positive: all magnitudes with the subnormal ones, near 1, halves, and powers of two."""
     size = int(np.prod(shape))
