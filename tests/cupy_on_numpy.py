@@ -186,8 +186,9 @@ POOL = Pool()
 
 
 class RawKernel:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, cooperative: bool) -> None:
         self.name = name
+        self.cooperative = cooperative
         self.shared_size_bytes = 0
         self.max_dynamic_shared_size_bytes = SHARED_BYTES
 
@@ -196,6 +197,9 @@ class RawKernel:
     ) -> None:
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise CUDADriverError("out of resources requested for launch")
+        assert self.cooperative == self.name.startswith("resident")
+        if self.cooperative and grid[0] > Device().attributes["MultiProcessorCount"]:
+            raise CUDADriverError("too many blocks in cooperative launch")
         for arg in args:
             assert isinstance(arg, Array | np.generic), type(arg)
         # Like a driver, which is given addresses and keeps nothing alive.
@@ -205,7 +209,8 @@ class RawKernel:
         def call() -> None:
             arrays = [_at(*arg) if isinstance(arg, tuple) else arg for arg in given]
             sizes = (grid, block, arrays, shared_mem)
-            module.launch(self.name, *sizes, counting=False, max_shared=most)
+            how = {"cooperative": self.cooperative, "counting": False, "max_shared": most}
+            module.launch(self.name, *sizes, **how)
 
         if Stream.current.graph is None:
             call()
@@ -220,10 +225,13 @@ def _at(address: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class RawModule:
-    def __init__(self, code: str, *, name_expressions: list[str]) -> None:
+    def __init__(
+        self, code: str, *, name_expressions: list[str], enable_cooperative_groups: bool = False
+    ) -> None:
         variant = signatures.variant(name_expressions[0])
         assert code == (variant.source if variant else signatures.source())
-        self._kernels = {name: RawKernel(name) for name in name_expressions}
+        cooperative = enable_cooperative_groups
+        self._kernels = {name: RawKernel(name, cooperative) for name in name_expressions}
 
     def get_function(self, name: str) -> RawKernel:
         return self._kernels[name]

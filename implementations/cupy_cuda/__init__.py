@@ -54,7 +54,7 @@ def _not_executed(route: Route) -> str:
         return ""  # nothing but kernels of our own
     if route.products == "cublas":
         return _BY_PRODUCTS
-    if route.name in ("dense", "moment"):
+    if route.name in ("dense", "dense-resident", "moment"):
         return "cuBLAS's SYRK, for one image"
     if route.operation == "pool":
         return "cuBLAS, for one image and for first order"

@@ -58,6 +58,7 @@ class CupyEmulator(Launcher):
             shape.threads,
             given,
             shape.shared,
+            cooperative=shape.cooperative,
             check_races=first,
             counting=False,
             max_shared=self.max_shared,

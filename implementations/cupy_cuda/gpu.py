@@ -28,7 +28,7 @@ GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 
 _MAX_GRAPHS = 32
 
-_DYNAMIC = ("small_image", "scatter", "normalized_at_once")
+_DYNAMIC = ("small_image", "resident", "scatter", "normalized_at_once")
 """Kernels whose shared memory is as large as a launch says."""
 
 
@@ -73,17 +73,17 @@ class Gpu(Launcher):
 
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
-        function = self._function(signatures.instance(kernel, args))
+        function = self._function(signatures.instance(kernel, args), shape.cooperative)
         function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
 
     def read(self, array: Array) -> Any:
         return cupy().asnumpy(array)
 
-    def _function(self, name: str) -> Any:
+    def _function(self, name: str, cooperative: bool) -> Any:
         """A kernel on this device; allowed all of its shared memory if it asks for some."""
         found = self._functions.get(name)
         if found is None:
-            found = _module_of(name).get_function(name)
+            found = _module_of(name, cooperative).get_function(name)
             if name.partition("<")[0] in _DYNAMIC and self.max_shared > SHARED_BYTES:
                 static = found.shared_size_bytes
                 found.max_dynamic_shared_size_bytes = self.max_shared - static
@@ -174,18 +174,21 @@ def refuse_capture(array: Any) -> None:
         )
 
 
-def _module_of(instance: str) -> Any:
-    """All kernels for one T, compiled together, or all of a variant."""
+def _module_of(instance: str, cooperative: bool) -> Any:
+    """All kernels for one T, compiled together, or all of a variant; one that is launched
+    cooperatively on its own, because CuPy launches all kernels of a module alike."""
     variant = signatures.variant(instance)
     if variant:
         return _module(variant.source, variant.instances)
+    if cooperative:
+        return _module(signatures.source(), (instance,), enable_cooperative_groups=True)
     ctype = instance.partition("<")[2].rstrip(">")
     return _module(signatures.source(), signatures.instances(ctype))
 
 
 @cache
-def _module(source: str, names: tuple[str, ...]) -> Any:
-    return cupy().RawModule(code=source, name_expressions=list(names))
+def _module(source: str, names: tuple[str, ...], **options: Any) -> Any:
+    return cupy().RawModule(code=source, name_expressions=list(names), **options)
 
 
 # --- graphs ---

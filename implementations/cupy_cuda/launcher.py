@@ -138,5 +138,5 @@ class Launcher(ABC):
         """Where another array is, and of its dtype unless one is given."""
         return self.xp.empty(shape, dtype=dtype or like.dtype, device=like.device)
 
-    def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
-        return self.xp.zeros(shape, dtype=like.dtype, device=like.device)
+    def zeros(self, shape: tuple[int, ...], like: Array, dtype: Any = None) -> Array:
+        return self.xp.zeros(shape, dtype=dtype or like.dtype, device=like.device)

@@ -99,6 +99,25 @@ def small_image(K: Array, targets: Array, a: Array, tau: float, iterations: int)
     return "small_image", shape, (K, targets, a, *sizes, number(K)(tau), i32(iterations))
 
 
+def resident(
+    K: Array,
+    targets: Array,
+    a: Array,
+    other: Array,
+    arrived: Array,
+    by: grids.Slices,
+    tau: float,
+    iterations: int,
+) -> Launch:
+    """The last weights are in ``a`` after an odd number of iterations, and else in ``other``;
+    ``arrived`` is a zero for every group of blocks."""
+    images, n, _ = K.shape
+    sizes = (images, n, grids.across(n, itemsize(K)), by.rows, by.blocks)
+    arrays = (K, targets, a, other, arrived)
+    numbers = (*map(u32, sizes), number(K)(tau), i32(iterations))
+    return "resident", grids.resident(n, by, itemsize(K)), (*arrays, *numbers)
+
+
 def free_sums(X: Array, XM: Array, diagonal: Array, sums: Array, share: float) -> Launch:
     images, n, d = X.shape
     blocks, shape = grids.rows(images, n)

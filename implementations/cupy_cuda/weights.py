@@ -14,6 +14,9 @@ from .launcher import ON_CORES, USUAL, WIDE, Array, Launcher, Tiles, ended, item
 Gram = Callable[[Launcher, Array, int], tuple[Array, Array]]
 """K of features, and the sums of its rows, which may come in parts: (images, parts, n)."""
 
+Iterate = Callable[[Launcher, Array, Array, Array, Array, float, int], Array]
+"""The last weights, from K, targets, the first weights, room for others, tau and iterations."""
+
 
 def gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
     """By our kernels, with sums over every column of tiles; of one image by cuBLAS."""
@@ -62,6 +65,36 @@ def gram_cublas(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
     return K, on.xp.sum(K, axis=-1)
 
 
+def by_passes(
+    on: Launcher, K: Array, targets: Array, a: Array, other: Array, tau: float, iterations: int
+) -> Array:
+    """A pass over K for each iteration, or all of them by one block for each image where K fits
+    into its shared memory."""
+    if grids.padded_image_bytes(K.shape[1], itemsize(K)) <= on.max_shared:
+        on.run(launches.small_image(K, targets, a, tau, iterations))
+        return a
+    steps = []
+    for _ in range(iterations - 1):
+        steps.append(launches.step(K, targets, a, other, tau))
+        a, other = other, a
+    on.run_all(steps)
+    return a
+
+
+def resident(
+    on: Launcher, K: Array, targets: Array, a: Array, other: Array, tau: float, iterations: int
+) -> Array:
+    """All iterations in one launch, with K in the shared memory of several blocks that wait for
+    each other; as ``by_passes`` where the shared memory of the GPU does not hold an image."""
+    images, n, _ = K.shape
+    by = grids.slices(images, n, itemsize(K), on.processors, on.max_shared) if images else None
+    if by is None:
+        return by_passes(on, K, targets, a, other, tau, iterations)
+    arrived = on.zeros((by.groups,), K, on.xp.uint32)
+    on.run(launches.resident(K, targets, a, other, arrived, by, tau, iterations))
+    return a if iterations % 2 else other
+
+
 def dense(
     on: Launcher,
     X: Array,
@@ -71,22 +104,15 @@ def dense(
     iterations: int,
     order: int,
     gram: Gram = gram,
+    iterate: Iterate = by_passes,
 ) -> Array:
-    """K in memory, made with its row sums; then a pass over it for each iteration but the first,
-    or all of them in shared memory where K fits."""
-    n = X.shape[1]
+    """K in memory, made with its row sums, and then all iterations but the first."""
     X, exponents = _in_range(on, X)
     K, sums = gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     targets, a, other = _vectors(on, X)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
-    if iterations > 1 and grids.padded_image_bytes(n, itemsize(X)) <= on.max_shared:
-        on.run(launches.small_image(K, targets, a, tau, iterations))
-    else:
-        steps = []
-        for _ in range(iterations - 1):
-            steps.append(launches.step(K, targets, a, other, tau))
-            a, other = other, a
-        on.run_all(steps)
+    if iterations > 1:
+        a = iterate(on, K, targets, a, other, tau, iterations)
     power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
     return _restored(on, a, exponents, power)
 

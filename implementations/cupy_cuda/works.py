@@ -14,6 +14,7 @@ WORKS: dict[tuple[str, str], Any] = {
     ("weights", "dense-cublas"): partial(weights.dense, gram=weights.gram_cublas),
     ("weights", "dense-tf32"): partial(weights.dense, gram=weights.gram_tf32),
     ("weights", "dense-128"): partial(weights.dense, gram=weights.gram_wide),
+    ("weights", "dense-resident"): partial(weights.dense, iterate=weights.resident),
     ("pool", "cublas"): pool.cublas,
     ("pool", "tf32"): pool.tf32,
     ("pool", "128"): pool.wide,

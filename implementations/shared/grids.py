@@ -45,11 +45,13 @@ _GROUP = 32
 
 
 class Shape(NamedTuple):
-    """The shape of a launch: blocks in x, threads per block, dynamic shared memory in bytes."""
+    """The shape of a launch: blocks in x, threads per block, dynamic shared memory in bytes, and
+    whether all blocks must run at once because they wait for each other."""
 
     blocks: int
     threads: tuple[int, ...]
     shared: int = 0
+    cooperative: bool = False
 
 
 def flat(values: int) -> Shape:
@@ -151,6 +153,43 @@ def padded_images(images: int, n: int, itemsize: int) -> Shape:
     """A block for each image, of as many warps as have rows and registers are enough for."""
     threads = min(-(-n // SMALL_ROWS) * WARP, _SMALL_BLOCK[itemsize])
     return Shape(images, (threads,), padded_image_bytes(n, itemsize))
+
+
+class Slices(NamedTuple):
+    """How K stays on the chip: of every image each of ``blocks`` blocks keeps ``rows`` rows, and
+    ``groups`` of so many blocks take the images in turn."""
+
+    rows: int
+    blocks: int
+    groups: int
+
+
+def slices(images: int, n: int, itemsize: int, processors: int, max_shared: int) -> Slices | None:
+    """A block for each multiprocessor, so that all run at once; None where K does not fit."""
+    most = _rows_that_fit(n, itemsize, max_shared)
+    fewest = -(-n // most) if most else processors + 1
+    if fewest > processors:
+        return None
+    rounds = -(-images // min(images, processors // fewest))
+    groups = -(-images // rounds)
+    rows = _whole_warps(-(-n // (processors // groups)))
+    return Slices(rows, -(-n // rows), groups)
+
+
+def _rows_that_fit(n: int, itemsize: int, max_shared: int) -> int:
+    """Beside the weights, in whole warps."""
+    return max(max_shared // (across(n, itemsize) * itemsize) - 1, 0) // SMALL_ROWS * SMALL_ROWS
+
+
+def _whole_warps(rows: int) -> int:
+    return -(-rows // SMALL_ROWS) * SMALL_ROWS
+
+
+def resident(n: int, of: Slices, itemsize: int) -> Shape:
+    """Threads for every row, and at least enough to bring K to the chip."""
+    threads = min(max(of.rows // SMALL_ROWS * WARP, BLOCK), _SMALL_BLOCK[itemsize])
+    shared = (of.rows + 1) * across(n, itemsize) * itemsize
+    return Shape(of.groups * of.blocks, (threads,), shared, cooperative=True)
 
 
 def columns(images: int, d: int) -> tuple[int, Shape]:

@@ -84,7 +84,7 @@ class Backend(ABC):
     def start(self, launch: Launch, module: ptx.Module | None = None, **options: Any) -> ptx.Counts:
         """A launch on the arrays themselves, and what it did."""
         _, shape, args = launch
-        options.setdefault("max_shared", self.max_shared)
+        options = {"max_shared": self.max_shared, "cooperative": shape.cooperative, **options}
         module = self.compiled(launch) if module is None else module
         name = self.lowered(launch)
         return module.launch(name, shape.blocks, shape.threads, args, shape.shared, **options)

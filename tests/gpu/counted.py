@@ -162,6 +162,10 @@ _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
     "first_step": lambda x: (x.sums(),),
     "step": lambda x: (x.positive("inn"), *x.vectors()),
     "small_image": _Inputs.small_image,
+    "resident": lambda x: (
+        *(x.positive("inn"), *x.vectors()),
+        *(grids.Slices(-(-x.z.n // 4), 4, 1), 0.5, 4),
+    ),
     "free_sums": lambda x: x.free(doubtful=True),
     "free_step": lambda x: (*x.free(doubtful=False), *x.vectors()),
     "free_step, doubtful": lambda x: (*x.free(doubtful=True), *x.vectors()),

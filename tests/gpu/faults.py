@@ -124,6 +124,22 @@ CUPY: dict[str, Mistake] = {
         "small_image", "j < [-across-]{+n+}; j += WARP)\n      memory", UNWRITTEN, _SHARED),
     "iterations that never end": (
         "small_image", "iteration < iterations;[- ++iteration-]", RUNAWAY, "steps"),
+    "no fence before a block says that it is there": (
+        "resident", "[-__threadfence();-]\n    atomicAdd", RACE, "argument 3"),
+    "no fence after a block has waited": (
+        "resident", "[-__threadfence();-]\n  }\n  __syncthreads", RACE, "argument 3"),
+    "blocks that do not wait for each other": (
+        "resident", "[-while-]{+if+} (static_cast<int>(*static_cast<volatile", RACE, "argument"),
+    "blocks that wait for one too few": (
+        "resident", "expected += blocks[--]{+ - 1+});", RACE, "argument"),
+    "blocks that wait for one too many": (
+        "resident", "expected += blocks[--]{+ + 1+});", RUNAWAY, "steps"),
+    "weights that are overwritten while others read them": (
+        "resident", "*to = [-other-]{+a+} + first", RACE, "argument 2"),
+    "the next image too early": (
+        "resident", "[-__syncthreads()-]{+0+};  // the next image", RACE, _SHARED),
+    "rows that the image does not have": (
+        "resident", "own = [-min(rows, n - start)-]{+rows+};", OUTSIDE, "argument"),
     "a barrier in a branch": (
         "scatter", f"{_SORTED}{{+if (threadIdx.x < k) +}}__syncthreads();",
         DIVERGENT, "do not come"),

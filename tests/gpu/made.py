@@ -15,8 +15,9 @@ from .backends import Backend, Launch
 
 # The axes of the first array, and those of the results, as in an einsum: images, n, d, k, values,
 # parts, tiles along n and d (t, s), and how many chunks or blocks share an image; N or D tiles in
-# triangles of n or d, P blocks that share one, and its T values. With a plus the kernel finds the
-# largest: it starts at zero. What a kernel must write is NaN: nobody may read it before.
+# triangles of n or d, P blocks that share one, and its T values; more groups (g) than there are.
+# With a plus the kernel counts, or finds the largest: it starts at zero. What a kernel must write
+# is NaN: nobody may read it before.
 _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "copied": ("ind", {"out": "ind"}),
     "largest": ("iv", {"out": "+i"}),
@@ -27,6 +28,7 @@ _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "from_triangle": ("nn", {"sums": "tn"}),
     "first_step": ("v", {"targets": "v", "a": "v"}),
     "step": ("inn", {"out": "in"}),
+    "resident": ("inn", {"other": "in", "arrived": "+g"}),
     "row_forms": ("ind", {"forms": "2ins"}),
     "exact_rows": ("ind", {"sums": "in"}),
     "free_sums": ("ind", {"sums": "in"}),
@@ -107,11 +109,12 @@ def _tiles(sizes: dict[str, int]) -> dict[str, int]:
     images, n, d = (sizes.get(axis, 1) for axis in "ind")
     both = {"N": images * grids.triangle(n), "D": images * grids.triangle(d)}
     sides = {"t": grids.tiles(n), "s": grids.tiles(d), "2": 2}
-    return {"T": grids.TILE**2, **sides, **both}
+    return {"T": grids.TILE**2, "g": 3, **sides, **both}
 
 
 def _result(name: str, axes: str, sizes: dict[str, int], dtype: Any) -> Array:
     shape = [sizes[axis] for axis in axes.lstrip("+")]
     if name == "exponents":
         return np.full(shape, -1, np.int32)
+    dtype = np.uint32 if name == "arrived" else dtype
     return np.full(shape, 0 if axes[0] == "+" else np.nan, dtype)

@@ -1,6 +1,7 @@
 // CUDA C on the host: enough of it for g++ to compile the kernels unchanged, as a second opinion on
-// what they do. Every thread of a block is a fiber; blocks run one after the other, and the fibers
-// of a block in a given order, switching only where CUDA lets threads wait for each other.
+// what they do. Every thread of a block is a fiber; the fibers of a block run in a given order,
+// switching only where CUDA lets threads wait for each other. Blocks run one after the other, or
+// each in a thread of its own where they wait for each other: a cooperative launch.
 
 #include <math.h>
 #include <string.h>
@@ -9,11 +10,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,7 +26,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// All fibers are of one thread, and only one block runs: one copy, static or extern.
+// All fibers of a block are of one thread, which has one block at a time.
 #define __shared__ thread_local
 
 struct uint3 {
@@ -43,7 +46,8 @@ inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }
 
-uint3 threadIdx, blockIdx, blockDim, gridDim;
+thread_local uint3 threadIdx, blockIdx;
+uint3 blockDim, gridDim;
 
 namespace host {
 
@@ -62,12 +66,12 @@ struct Fiber {
   bool has_left = false;
 };
 
-std::vector<Fiber> fibers;
-Fiber* current;
-ucontext_t scheduler;
 std::function<void()> body;
-bool progressed;
-const char* refused;  // what a fiber asked for: exceptions cannot leave its stack
+thread_local std::vector<Fiber> fibers;
+thread_local Fiber* current;
+thread_local ucontext_t scheduler;
+thread_local bool progressed;
+thread_local const char* refused;  // what a fiber asked for: exceptions cannot leave its stack
 
 void pause() { swapcontext(&current->context, &scheduler); }
 
@@ -123,33 +127,50 @@ void call(void (*kernel)(P...), void** args, std::index_sequence<I...>) {
   kernel(*static_cast<std::remove_cv_t<P>*>(args[I])...);
 }
 
-// Returns what went wrong, or nothing. ``sizes`` are those of the grid and the block.
-template <typename... P>
-const char* launch(void (*kernel)(P...), const unsigned* sizes, int order, bool flush,
-                   void** args) {
-  static std::string problem;
+// Some blocks of a launch, one after the other, in a thread. Returns what went wrong, or nothing.
+std::string run_blocks(const std::vector<unsigned>& blocks, int order, bool flush) {
   const unsigned state = _mm_getcsr();
   if (flush) _mm_setcsr(state | FLUSH);
-  gridDim = {sizes[0], sizes[1], sizes[2]};
-  blockDim = {sizes[3], sizes[4], sizes[5]};
-  body = [=] { call(kernel, args, std::index_sequence_for<P...>()); };
   fibers = std::vector<Fiber>(blockDim.x * blockDim.y * blockDim.z);
   for (unsigned i = 0; i < fibers.size(); ++i) {
     fibers[i].linear = i;
     fibers[i].index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
   }
-  problem.clear();
+  std::string problem;
   refused = nullptr;
   try {
     const auto threads = ordered(fibers.size(), order);
-    for (unsigned i : ordered(gridDim.x * gridDim.y * gridDim.z, order)) {
+    for (unsigned i : blocks) {
       blockIdx = {i % gridDim.x, i / gridDim.x % gridDim.y, i / gridDim.x / gridDim.y};
       run_block(threads);
     }
   } catch (const std::exception& wrong) {
     problem = wrong.what();
   }
+  fibers.clear();
   _mm_setcsr(state);
+  return problem;
+}
+
+// ``sizes`` are those of the grid and the block. Returns what went wrong, or nothing.
+template <typename... P>
+const char* launch(void (*kernel)(P...), const unsigned* sizes, bool cooperative, int order,
+                   bool flush, void** args) {
+  static std::string problem;
+  gridDim = {sizes[0], sizes[1], sizes[2]};
+  blockDim = {sizes[3], sizes[4], sizes[5]};
+  body = [=] { call(kernel, args, std::index_sequence_for<P...>()); };
+  const auto blocks = ordered(gridDim.x * gridDim.y * gridDim.z, order);
+  if (!cooperative) {
+    problem = run_blocks(blocks, order, flush);
+    return problem.c_str();
+  }
+  std::vector<std::string> problems(blocks.size());
+  std::vector<std::thread> threads;
+  for (unsigned i : blocks)
+    threads.emplace_back([=, &problems] { problems[i] = run_blocks({i}, order, flush); });
+  for (std::thread& thread : threads) thread.join();
+  problem = *std::max_element(problems.begin(), problems.end());
   return problem.c_str();
 }
 
@@ -197,7 +218,7 @@ inline void __syncthreads() {
   host::pause();
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { host::exchanged(mask, 0); }
-inline void __threadfence() {}
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int from) {
   return host::exchanged(mask, value)[from % host::WARP];
@@ -222,6 +243,9 @@ inline int __any_sync(unsigned mask, int truth) { return __ballot_sync(mask, tru
 template <typename T>
 T atomicAdd(T* where, T value) {
   return host::updated(where, [=](T old) { return old + value; });
+}
+inline unsigned atomicAdd(unsigned* where, unsigned value) {
+  return __atomic_fetch_add(where, value, __ATOMIC_RELAXED);
 }
 template <typename T>
 T atomicMax(T* where, T value) {

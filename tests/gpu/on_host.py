@@ -35,14 +35,15 @@ class OnHost:
         lines += [f"alignas(16) thread_local {k} {n}[{_BYTES}];" for n, k in dynamic.items()]
         lines.append(source)
         for i, name in enumerate(self._instances):
+            given = f"sizes, cooperative, order, {_flushes(name)}, args"
             lines.append(
-                f'extern "C" const char* run_{i}(const unsigned* sizes, int order, void** args) '
-                f"{{ return host::launch({name}, sizes, order, {_flushes(name)}, args); }}"
+                f'extern "C" const char* run_{i}(const unsigned* sizes, bool cooperative, '
+                f"int order, void** args) {{ return host::launch({name}, {given}); }}"
             )
         file, library = folder / "on_host.cpp", folder / "on_host.so"
         file.write_text("\n".join(lines) + "\n")
         # Nothing is fused: the compiler of the host would fuse elsewhere than that of the device.
-        options = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+        options = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-pthread"]
         # Shared memory is thread-local to the compiler, and nothing initialises it.
         options += ["-w", "-fno-extern-tls-init"]
         command = ["g++", *options, str(file), "-o", str(library)]
@@ -65,7 +66,7 @@ class OnHost:
         at = self._instances.index(self._b.lowered(launch))
         function = getattr(self._library, f"run_{at}")
         function.restype = ctypes.c_char_p
-        problem = function(sizes, order, pointers).decode()
+        problem = function(sizes, shape.cooperative, order, pointers).decode()
         if problem:
             raise RuntimeError(problem)
         return [copy for arg, copy in zip(given, args, strict=True) if isinstance(arg, np.ndarray)]

@@ -147,6 +147,67 @@ __global__ __launch_bounds__(SMALL_BLOCK<T>) void small_image(const T* K, const 
   for (unsigned i = threadIdx.x; i < n; i += blockDim.x) a[first + i] = now[i];
 }
 
+// All blocks of a group come here, and each sees what the others wrote before. `arrived` counts
+// them, and may count beyond 2^32: it is never behind by as much as 2^31.
+__device__ __forceinline__ void meet(unsigned* arrived, unsigned expected) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (static_cast<int>(*static_cast<volatile unsigned*>(arrived) - expected) < 0) {
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+// The same iterations of images whose K fits into the shared memory of several blocks: each of
+// `blocks` keeps `rows` rows of it, and groups of so many blocks take the images in turn. They wait
+// for each other, so all must run at once: a cooperative launch. Weights go from `a` to `other` and
+// back, because some block may still read them.
+template <typename T>
+__global__ __launch_bounds__(SMALL_BLOCK<T>) void resident(const T* K, const T* targets, T* a,
+                                                           T* other, unsigned* arrived,
+                                                           unsigned images, unsigned n,
+                                                           unsigned across, unsigned rows,
+                                                           unsigned blocks, T tau,
+                                                           int iterations) {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  T* memory = reinterpret_cast<T*>(bytes);
+  T* now = memory + rows * across;
+  const unsigned group = blockIdx.x / blocks, start = blockIdx.x % blocks * rows;
+  const unsigned own = min(rows, n - start);
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+  const unsigned apart = WARP / SMALL_ROWS;
+  unsigned expected = 0;
+  for (unsigned image = group; image < images; image += gridDim.x / blocks) {
+    const size_t first = static_cast<size_t>(image) * n;
+    for (unsigned row = warp; row < own; row += warps)
+      for (unsigned j = lane; j < across; j += WARP)
+        memory[row * across + j] = j < n ? K[(first + start + row) * n + j] : T(0);
+    T *from = a + first, *to = other + first;
+    for (int iteration = 1; iteration < iterations; ++iteration) {
+      for (unsigned i = threadIdx.x; i < across; i += blockDim.x) now[i] = i < n ? from[i] : T(0);
+      __syncthreads();
+      for (unsigned next = warp * SMALL_ROWS; next < own; next += warps * SMALL_ROWS) {
+        const T total = rows_times<SharedVectors<T>, SMALL_ROWS>(memory, now, next, own, across);
+        const unsigned row = next + lane / apart, i = start + row;
+        if (row < own) {
+          const T weight = next_weight(now[i], total, targets[first + i], tau);
+          if (lane % apart == 0) to[i] = weight;
+        }
+      }
+      if (iteration + 1 < iterations)
+        meet(arrived + group, expected += blocks);
+      else
+        __syncthreads();  // the next image goes where this one is
+      T* before = from;
+      from = to;
+      to = before;
+    }
+  }
+}
+
 // What a warp of a block finds of (K v)_row from the entries of K, of which it has some.
 template <typename T>
 __device__ __forceinline__ T exact_part(const T* x, const T* v, bool weighted, unsigned row,

@@ -58,6 +58,8 @@ class Route:
     is_raced       by ``choose`` without being named
     libraries      those that have it so far; all of them if none is named
     products       how its products are made, where that is not the usual way of a backend
+    is_variant     of another route: left out where a descriptor joins several routes, because
+                   their combinations would be many
     """
 
     operation: str
@@ -68,6 +70,7 @@ class Route:
     is_raced: bool = True
     libraries: tuple[str, ...] = ()
     products: str = ""
+    is_variant: bool = False
 
     def is_for(self, backend: Backend) -> bool:
         """False if it names other libraries only."""
@@ -111,6 +114,7 @@ class _Products(NamedTuple):
             is_raced=not self.by_name_only,
             libraries=self.libraries,
             products=self.name,
+            is_variant=True,
         )
 
 
@@ -143,6 +147,8 @@ ROUTES: tuple[Route, ...] = (
     # (K v)_i = x_i^T (X^T diag(v) X) x_i is false for order 1 once one dot product is negative.
     Route("weights", "matrix-free"),
     *(of_weights for of_weights, _ in _PRODUCTS),
+    # All iterations in one launch, with K in the shared memory of many multiprocessors.
+    Route("weights", "dense-resident", libraries=("cupy",), is_variant=True),
     Route("pool", "direct", orders=(1, 2)),
     *(of_pool for _, of_pool in _PRODUCTS),
     Route("sketch", "fft"),
@@ -198,7 +204,7 @@ def descriptor_routes(descriptor: str) -> tuple[str, ...]:
     """Every route of a descriptor: its operations' routes joined by ``+`` in the order of work."""
     steps = _routed_steps(validated(descriptor=descriptor))
     choices = [
-        [route.name for route in routes_of(operation) if not (route.products and len(steps) > 1)]
+        [route.name for route in routes_of(operation) if not (route.is_variant and len(steps) > 1)]
         for operation in steps
     ]
     return tuple("+".join(names) for names in product(*choices))
@@ -227,7 +233,7 @@ def demand(descriptor: str, route: str) -> dict[str, str]:
         known = None if name == "auto" else find(operation, name)
         if isinstance(known, str):
             raise Unsupported(f"{descriptor} by {route}", known)
-        if known is not None and known.products and len(chosen) > 1:
+        if known is not None and known.is_variant and len(chosen) > 1:
             raise Unsupported(f"{descriptor} by {route}", f"{name} is for sum and democratic alone")
     return chosen
 

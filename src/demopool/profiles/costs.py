@@ -290,6 +290,7 @@ _WORK: dict[tuple[str, str], Callable[[Case], Work]] = {
     ("weights", "dense"): _dense,
     ("weights", "matrix-free"): _matrix_free,
     **{("weights", f"dense-{how}"): _multiplied(_dense, t) for how, t in _MULTIPLIED.items()},
+    ("weights", "dense-resident"): _dense,
     ("pool", "direct"): _pool,
     **{("pool", how): _multiplied(_pool, times) for how, times in _MULTIPLIED.items()},
     ("sketch", "fft"): _sketch,

@@ -80,6 +80,7 @@ class Launch:
     parameter_bytes: bytes
     parameter_offsets: dict[str, int]
     dynamic_shared: int
+    cooperative: bool
     counting: bool
     check_races: bool
     max_steps: int
@@ -119,7 +120,7 @@ class Wave:
         plan = launch.layout
         self.shared_stride = -(-max(plan.shared_bytes, 1) // 16) * 16
         self.local_stride = -(-max(plan.local_bytes, 1) // 16) * 16
-        fences = launch.arena.fences
+        order = launch.arena.order
 
         def private(name: str, size: int, stride: int, copies: int, granule: int) -> Memory:
             total = stride * copies if size else 16
@@ -129,7 +130,7 @@ class Wave:
                 size,
                 initialised=False,
                 granule=granule,
-                shadow=Shadow(total // granule, fences) if launch.check_races else None,
+                shadow=Shadow(total // granule, order) if launch.check_races else None,
             )
 
         self.shared = private(
@@ -224,8 +225,20 @@ class Wave:
     def fence(self, mask: Array) -> None:
         """Order later accesses by other blocks after all accesses by these threads' blocks."""
         blocks = np.unique(self.block_of[self.active(mask)])
-        self._launch.arena.fences[self._linear[blocks]] += 1
+        self._launch.arena.order.fence(self._linear[blocks])
         self.when = np.where(np.isin(self.block_of, blocks), self.when + FENCE, self.when)
+
+    def exchange(self, memory: Memory, words: Array, lanes: Array, how: str) -> None:
+        """Lanes access words of global memory in a way that other blocks may wait for."""
+        blocks = self._linear[self.block_of[lanes]]
+        of, reads, writes = id(memory), how != "store", how != "load"
+        self._launch.arena.order.exchange(words, blocks, of, reads=reads, writes=writes)
+
+    def parts_of_blocks(self, count: int) -> list[Array]:
+        """Masks of lanes: the first block, and up to so many parts less one of the others."""
+        others = np.arange(1, len(self.blocks))
+        parts = [[0], *np.array_split(others, min(count - 1, len(others)) or 1)]
+        return [np.isin(self.block_of, part) & self.exists for part in parts if len(part)]
 
     def order_warps(self, mask: Array) -> None:
         """Order later accesses by these lanes after all earlier ones by lanes of their warp."""
@@ -299,6 +312,12 @@ class Wave:
 
     def leave(self, mask: Array) -> None:
         self._left |= self.mask_of(mask)
+
+    def in_complete_blocks(self, mask: Array) -> Array:
+        """The lanes of blocks of which all threads are in a mask."""
+        inside = self.mask_of(mask).reshape(len(self.blocks), -1)
+        complete = (inside == self.exists.reshape(len(self.blocks), -1)).all(axis=1)
+        return complete[self.block_of] & self.exists
 
     def pass_barrier(self, place: Place, mask: Array) -> None:
         """Release the blocks in which every thread waits; any other block here is stuck."""

@@ -9,7 +9,7 @@ name their space use addresses relative to the window.
 A shadow records, for every cell of a memory, the last writer and the readers since, each with its
 time stamp. Two accesses by different threads, at least one of them a write, are a race unless a
 barrier (or within one warp a ``__syncwarp``) separates them. Only a fence after the first access
-(``__threadfence``) orders accesses by threads of different blocks.
+(``__threadfence``) orders accesses by threads of different blocks (ordering.py says for whom).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .faults import FaultKind, LaunchError
+from .ordering import Order
 
 Array = Any
 
@@ -130,12 +131,12 @@ class Traffic:
 
 
 class Shadow:
-    """Stamps for the cells of one memory; ``fences`` counts the fences of every block."""
+    """Stamps for the cells of one memory; ``order`` is that of the blocks."""
 
-    def __init__(self, cells: int, fences: Array) -> None:
+    def __init__(self, cells: int, order: Order) -> None:
         self._written, self._written_when = reserve(cells, np.int64), reserve(cells, np.int64)
         self._read, self._read_when = reserve(cells, np.int64), reserve(cells, np.int64)
-        self._fences = fences
+        self._order = order
 
     def read(self, cells: Array, who: Array, when: Array) -> tuple[str, int]:
         """Record a read; return its problem ("" if there is none) and the position."""
@@ -187,8 +188,8 @@ class Shadow:
         found |= (scope == 1) & same_barrier & ((before & 0xFFFFF) >= (now & 0xFFFFF))
         far = scope == 3
         if far.any():
-            block = (stamp & _THREAD) >> 10
-            found |= far & (self._fences[block] <= ((before >> 20) & 0xFFFFF))
+            fences = self._order.before((stamp & _THREAD) >> 10, who >> 10)
+            found |= far & (fences <= ((before >> 20) & 0xFFFFF))
         return found & (stamp != 0)
 
 
@@ -211,9 +212,9 @@ def _merged(stamp: Array, other: Array) -> Array:
 class Arena:
     """All global memory of a launch, by slot."""
 
-    def __init__(self, blocks: int, check_races: bool) -> None:
+    def __init__(self, blocks: int, check_races: bool, cooperative: bool = False) -> None:
         self.memories: list[Memory] = []
-        self.fences = reserve(blocks, np.int64)
+        self.order = Order(reserve(blocks, np.int64), cooperative)
         self._check = check_races
         self._back: list[tuple[Array, Array]] = []
         self._known: dict[tuple[int, int, bool], int] = {}
@@ -246,7 +247,7 @@ class Arena:
                 read_only=read_only or not flat.flags.writeable,
                 initialised=not isinstance(array, Uninitialised),
                 granule=granule,
-                shadow=Shadow(cells, self.fences) if self._check else None,
+                shadow=Shadow(cells, self.order) if self._check else None,
                 lead=lead,
             )
         )

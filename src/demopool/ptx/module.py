@@ -25,6 +25,9 @@ Array = Any
 WAVE_LANES = 8192
 """Threads that run together, in whole blocks: enough to make NumPy's call overhead small."""
 
+AT_ONCE = 4096
+"""Blocks that a cooperative launch may have; the largest GPUs run about so many at once."""
+
 STEPS = 20_000_000
 """Steps of a wave after which a launch counts as one that never ends."""
 
@@ -103,6 +106,7 @@ class Module:
         shared: int = 0,
         blocks: Iterable[Sequence[int]] | None = None,
         *,
+        cooperative: bool = False,
         check_races: bool = True,
         counting: bool = True,
         max_steps: int = STEPS,
@@ -113,7 +117,9 @@ class Module:
 
         ``blocks`` are the blocks to run, as (x, y, z) (None: the whole grid); see
         ``representative_blocks``. ``shared`` is the dynamic shared memory in bytes; a total above
-        48 kB requires ``max_shared``, as it does with a driver. ``report`` receives the number of
+        48 kB requires ``max_shared``, as it does with a driver. Blocks run in turns, some thousand
+        threads at a time; with ``cooperative`` all run at once, for kernels whose blocks wait for
+        each other. ``report`` receives the number of
         finished blocks and their total. Raises ``LaunchError`` for a launch that a driver would
         reject and ``Fault`` for an error of the kernel.
         """
@@ -124,7 +130,12 @@ class Module:
         limits = self.limits
         _check_launch(function, grid, block, plan.shared_bytes, limits, max_shared)
         chosen = _chosen(grid, blocks)
-        arena = Arena(grid[0] * grid[1] * grid[2], check_races)
+        if cooperative and len(chosen) > AT_ONCE:
+            raise LaunchError(
+                f"All blocks of a cooperative launch run at once; no GPU runs {len(chosen)}, and "
+                f"{AT_ONCE} are allowed."
+            )
+        arena = Arena(grid[0] * grid[1] * grid[2], check_races, cooperative)
         data, offsets = self._arguments(function, args, arena, granule)
         symbols = {}
         for variables, read_only in ((self.program.memory, False), (self.program.constants, True)):
@@ -145,13 +156,14 @@ class Module:
             parameter_bytes=data,
             parameter_offsets=offsets,
             dynamic_shared=shared,
+            cooperative=cooperative,
             counting=counting or _recorded.get() is not None,
             check_races=check_races,
             max_steps=max_steps,
             executed=self.executed.setdefault(function.name, set()),
         )
         lanes = -(-(block[0] * block[1] * block[2]) // 32) * 32
-        together = max(1, WAVE_LANES // lanes)
+        together = max(1, len(chosen) if cooperative else WAVE_LANES // lanes)
         for start in range(0, len(chosen), together):
             report(start, len(chosen))
             launch.steps = 0

@@ -3,7 +3,11 @@
 Lanes at the same instruction form a group. The group at the lowest instruction runs until it meets
 another group (they merge), splits at a branch, waits at a barrier or leaves. Running the lowest
 group first lets divergent branches reconverge as early as possible. A group that keeps polling
-memory yields to the next higher group, because it may be waiting for it.
+memory yields to the next higher group, and to blocks at a barrier, because it may be waiting for
+them.
+
+Blocks of a cooperative launch begin one part of them after the other, each when the blocks before
+it poll or have nothing left to do: a block that does not wait for the others is then seen to.
 """
 
 from __future__ import annotations
@@ -22,8 +26,11 @@ if TYPE_CHECKING:
 
 Array = Any
 
-POLLS = 1000
+POLLS = 100
 """Volatile or atomic reads by one group after which it yields to another."""
+
+BEGINNINGS = 4
+"""Parts of the blocks of a cooperative launch, of which the first is one block alone."""
 
 
 class Scheduler:
@@ -36,11 +43,16 @@ class Scheduler:
         self._groups: dict[int, Array] = {}
         self._waiting: dict[int, Array] = {}
         self._parked: dict[int, Array] = {}
+        self._later: list[Array] = []
         self._after = -1
 
     def run(self, mask: Array) -> None:
+        if self._is_kernel and self._launch.cooperative and self._launch.check_races:
+            mask, *self._later = self._wave.parts_of_blocks(BEGINNINGS)
         self._groups = {0: mask}
         while True:
+            if self._after >= 0:
+                self._let_others_on()
             if self._groups:
                 at = self._next()
                 self._run_group(at, self._groups.pop(at))
@@ -48,6 +60,8 @@ class Scheduler:
                 self._wake()
             elif self._waiting:
                 self._release()
+            elif self._later:
+                self._push(0, self._later.pop(0))
             else:
                 return
 
@@ -103,7 +117,7 @@ class Scheduler:
                 self._count_arithmetic(step, count)
                 at += 1
                 polls += step.polls
-                if polls > POLLS and self._groups:
+                if polls > POLLS or (polls and self._later):
                     self._after = at
                     break
                 continue
@@ -197,6 +211,18 @@ class Scheduler:
         at, mask = next(iter(self._parked.items()))
         what = _absent(self._steps[at], "never comes here")
         raise self._wave.missing(self._steps[at].place, self._wave.active(mask)[:1], what)
+
+    def _let_others_on(self) -> None:
+        """A group polls: what it waits for may not have begun, or be behind a barrier."""
+        if self._later:
+            self._push(0, self._later.pop(0))
+            self._after = -1  # the lowest group
+        waiting = self._waiting
+        complete = {at: self._wave.in_complete_blocks(mask) for at, mask in waiting.items()}
+        self._waiting = {at: complete[at] for at in waiting if complete[at].any()}
+        self._release()
+        left = {at: self._wave.mask_of(waiting[at]) & ~complete[at] for at in waiting}
+        self._waiting = {at: mask for at, mask in left.items() if mask.any()}
 
     def _release(self) -> None:
         waiting, self._waiting = self._waiting, {}

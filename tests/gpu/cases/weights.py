@@ -102,6 +102,33 @@ def small_image(made: Made) -> list[Launch]:
     ]
 
 
+def resident(made: Made) -> list[Launch]:
+    """Rows of one block and of several, the last of which has fewer; more warps than there are rows
+    for, and fewer; images in turn, after odd and even numbers of iterations."""
+    K, targets, a = counting(3, 37, 37), counting(3, 37), counting(3, 37)
+    a[:, 2:5] = 0
+    far, goals = K[:2].copy(), spread(2, 37)
+    far[1] *= f32(2**-20)
+    goals[:, 7:14] = STRANGE
+    few = (counting(1, 5, 5), counting(1, 5), counting(1, 5))
+    kernel, shape, args = made(K, targets, a, grids.Slices(40, 1, 2), 0.3, 3)
+    return [
+        made(K, targets, a, grids.Slices(16, 3, 1), 0.5, 4),
+        (kernel, shape._replace(threads=(64,)), args),
+        *(made(far, goals, a[:2], grids.Slices(8, 5, 2), tau, 2) for tau in POWERS),
+        *(made(K, targets, a, grids.Slices(24, 2, 3), 0.3, count) for count in (0, 1)),
+        made(*few, grids.Slices(8, 1, 1), 0.5, 3),
+        made(
+            counting(1, 260, 260),
+            counting(1, 260),
+            counting(1, 260),
+            grids.Slices(136, 2, 1),
+            0.25,
+            3,
+        ),
+    ]
+
+
 def _free(images: int, n: int, d: int) -> tuple[Array, Array, Array]:
     """X, X M and the diagonal of M: of rows that are aligned exactly as much as they must be for a
     share of 1/2, or hardly less; of rows of zeros and with NaN."""

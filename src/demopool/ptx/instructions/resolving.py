@@ -164,6 +164,8 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
             problem, at = shadow.write(cells, who, when, atomic=atomic)
         if problem:
             raise _at(wave, access, piece, at, FaultKind.RACE, f"{memory.name}: {problem}")
+    if (op == "atomic" or access.synchronising) and memory not in (wave.shared, wave.local):
+        wave.exchange(memory, piece.start, piece.lanes, op)
 
 
 def _check_copies(wave: Wave, access: Access, piece: Piece) -> None:
