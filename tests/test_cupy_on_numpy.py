@@ -163,6 +163,18 @@ def test_more_shared_memory_is_asked_for_where_a_block_needs_it(ops: Operations,
     assert gpu.gpu(0)._functions["gram<float>"].max_dynamic_shared_size_bytes == 48 * 1024
 
 
+def test_blocks_that_wait_for_each_other_are_launched_cooperatively(
+    ops: Operations, cupy: Any
+) -> None:
+    """Images are more than the blocks of a GPU: they come in turn. The stand-in refuses a launch of
+    more blocks than run at once, and one that is not cooperative."""
+    for X in (_features(1, 150, 6), _features(120, 5, 3)):
+        found = ops.weights(cupy.asarray(X), route="dense-resident")
+        _close(found, reference.weights(X))
+    kernel = gpu.gpu(0)._functions["resident<float>"]
+    assert kernel.max_dynamic_shared_size_bytes == gpu.gpu(0).max_shared
+
+
 def test_the_kernels_with_dynamic_shared_memory_are_those_of_the_source() -> None:
     kernels = re.split(r"__global__ (?:__launch_bounds__.*? )?void ", signatures.source())[1:]
     dynamic = [text.partition("(")[0] for text in kernels if "extern __shared__" in text]

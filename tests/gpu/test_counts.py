@@ -166,6 +166,20 @@ def test_a_small_image_reads_k_once_for_all_iterations(b: Backend, iterations: i
     assert done.counts.flops >= (iterations - 1) * 2 * K.size
 
 
+@pytest.mark.parametrize("iterations", [2, 5])
+def test_k_on_the_chip_is_read_once_for_all_iterations(cupy: Backend, iterations: int) -> None:
+    """Blocks read all weights in every iteration, the others' too, and write their own."""
+    K, targets, a, _, _ = counted.launch(cupy, "resident")[2][:5]
+    by = grids.Slices(32, 4, 1)
+    done = Done(cupy, Made(cupy, "resident")(K, targets, a, by, 0.5, iterations))
+    read = done.traffic["K"]
+    assert read.loaded_bytes == SECTOR * read.sectors == K.nbytes
+    both = [done.traffic[name] for name in ("a", "other")]
+    assert sum(one.loaded_bytes for one in both) == (iterations - 1) * by.blocks * a.nbytes
+    assert sum(one.stored_bytes for one in both) == (iterations - 1) * a.nbytes
+    assert done.counts.flops >= (iterations - 1) * 2 * K.size
+
+
 def test_an_iteration_without_k_reads_each_feature_once(cupy: Backend) -> None:
     """The diagonal it reads for every row, d words that a cache holds."""
     done = _done(cupy, "free_step", SIZES["free_step"])
@@ -347,8 +361,11 @@ def _small_image(b: Backend, n: int, iterations: int) -> Done:
     return Done(b, b.launches.small_image(K, targets, a, 0.5, iterations))
 
 
-@pytest.mark.parametrize("name", ["small_image", "normalized_at_once"])
-def test_what_stays_in_shared_memory_has_no_bank_conflicts(b: Backend, name: str) -> None:
-    found: ptx.Counts = _done(b, name).counts
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [one for one in EVERY_KERNEL if one[1] in ("small_image", "resident", "normalized_at_once")],
+)
+def test_what_stays_in_shared_memory_has_no_bank_conflicts(backend: str, name: str) -> None:
+    found: ptx.Counts = _done(BACKENDS[backend], name).counts
     assert found.shared_requests > 0
     assert found.bank_conflicts == 0

@@ -106,6 +106,40 @@ def test_how_large_an_image_one_block_can_hold(arch: str, n: int, size: int) -> 
     assert needed(n, size) <= most < needed(n + 1, size)
 
 
+@pytest.mark.parametrize(
+    ("arch", "processors", "size", "most"),
+    [
+        *(("sm_75", 40, 4, 652), ("sm_80", 108, 4, 1728), ("sm_80", 108, 8, 1226)),
+        *(("sm_120", 128, 4, 1488), ("sm_90", 132, 4, 2324)),
+    ],
+)
+def test_k_stays_on_the_chip_where_all_of_its_blocks_run_at_once(
+    arch: str, processors: int, size: int, most: int
+) -> None:
+    """Every row is a block's and every image a group's; nothing needs more than there is."""
+    shared = ptx.LIMITS[arch].shared_per_block
+    for images in (1, 2, 8, 37, 4000):
+        for n in (1, 7, 8, 9, 49, 196, 602, most):
+            by = grids.slices(images, n, size, processors, shared)
+            assert by is not None
+            shape = grids.resident(n, by, size)
+            assert (by.blocks - 1) * by.rows < n <= by.blocks * by.rows
+            assert by.groups <= images
+            assert shape.blocks == by.groups * by.blocks <= processors
+            assert shape.shared <= shared
+            assert shape.threads[0] <= 1024
+            assert shape.cooperative
+    assert grids.slices(1, most + 1, size, processors, shared) is None
+
+
+def test_images_in_turn_leave_no_multiprocessor_out_that_could_help() -> None:
+    """A100: of 8 images of n = 784 four at a time, by 25 blocks each, where six would fit and two
+    would be left; one image by 98 blocks of 8 rows, fewer than which no warp has."""
+    shared = ptx.LIMITS["sm_80"].shared_per_block
+    assert grids.slices(8, 784, 4, 108, shared) == grids.Slices(rows=32, blocks=25, groups=4)
+    assert grids.slices(1, 784, 4, 108, shared) == grids.Slices(rows=8, blocks=98, groups=1)
+
+
 # Up to n = 65,536 the first and the last tile of every row; between them roots only grow.
 _ROWS = np.arange(1024)
 # Beyond, where a float does not hold the number of a tile.

@@ -62,6 +62,9 @@ _ARGUMENT = re.compile(r"(?P<type>[iuf]\d+)(?:\[(?P<shape>[\d,\s]+)\])?(?:=(?P<v
 )
 @click.option("--shared", type=click.IntRange(0), default=0, help="Dynamic shared memory in bytes.")
 @click.option(
+    "--cooperative", is_flag=True, help="Run all blocks at once, because they wait for each other."
+)
+@click.option(
     "--corners", is_flag=True, help="Run only the first, middle and last blocks of the grid."
 )
 @click.option(
@@ -84,6 +87,7 @@ def ptx_command(
     block: str | None,
     args: tuple[str, ...],
     shared: int,
+    cooperative: bool,
     corners: bool,
     saved: tuple[str, ...],
     counts: bool,
@@ -112,6 +116,10 @@ def ptx_command(
         raise click.UsageError("a launch needs --grid and --block.")
     if len(archs) > 1:
         raise click.UsageError("give one --arch to run a kernel.")
+    if cooperative and corners:
+        raise click.UsageError(
+            "--cooperative runs all blocks, --corners does not: give one of them."
+        )
     values = [_argument(text, i) for i, text in enumerate(args)]
     kept = [_kept(text, values) for text in saved]
     module = _module(source, archs[0] if archs else "sm_80", instances)
@@ -124,6 +132,7 @@ def ptx_command(
             values,
             shared,
             ptx.representative_blocks(sizes) if corners else None,
+            cooperative=cooperative,
             max_shared=max(module.limits.shared_per_block, 48 * 1024),
             report=lambda done, total: report(done, total, kernel),
         )

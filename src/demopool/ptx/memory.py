@@ -131,12 +131,16 @@ class Traffic:
 
 
 class Shadow:
-    """Stamps for the cells of one memory; ``order`` is that of the blocks."""
+    """Stamps for the cells of one memory; ``order`` is that of the blocks.
 
-    def __init__(self, cells: int, order: Order) -> None:
+    In the global memory of a cooperative launch it also has the readers of a cell block by block.
+    """
+
+    def __init__(self, cells: int, order: Order, *, is_global: bool = False) -> None:
         self._written, self._written_when = reserve(cells, np.int64), reserve(cells, np.int64)
         self._read, self._read_when = reserve(cells, np.int64), reserve(cells, np.int64)
         self._order = order
+        self._readers = order.readers(cells) if is_global and order.cooperative else None
 
     def read(self, cells: Array, who: Array, when: Array) -> tuple[str, int]:
         """Record a read; return its problem ("" if there is none) and the position."""
@@ -149,6 +153,8 @@ class Shadow:
         alive = self._clash(before, self._read_when[cells], who, when)
         stamp = np.where(alive, _merged(before, stamp), stamp)
         self._read[cells], self._read_when[cells] = stamp, when
+        if self._readers is not None:
+            self._readers[who >> 10, cells] = _fences(when) + 1
         # Several lanes may read one cell at once: widen the stored stamp until it covers them all.
         missing = self._read[cells] != stamp
         while missing.any():
@@ -170,6 +176,9 @@ class Shadow:
         if clash.any():
             return "another thread writes it too, no barrier between", int(np.argmax(clash))
         clash = self._clash(self._read[cells], self._read_when[cells], who, when)
+        if self._readers is not None:
+            clash &= _scope(self._read[cells], who) < 3
+            clash |= self._order.unheard(self._readers[:, cells], who >> 10)
         if clash.any():
             return "another thread reads what it writes, no barrier between", int(np.argmax(clash))
         stamp = who | (_SET | _ATOMIC if atomic else _SET)
@@ -189,8 +198,13 @@ class Shadow:
         far = scope == 3
         if far.any():
             fences = self._order.before((stamp & _THREAD) >> 10, who >> 10)
-            found |= far & (fences <= ((before >> 20) & 0xFFFFF))
+            found |= far & (fences <= _fences(before))
         return found & (stamp != 0)
+
+
+def _fences(when: Array) -> Array:
+    """Those of the block, in a time stamp."""
+    return (when >> 20) & 0xFFFFF
 
 
 def _scope(stamp: Array, who: Array) -> Array:
@@ -247,7 +261,7 @@ class Arena:
                 read_only=read_only or not flat.flags.writeable,
                 initialised=not isinstance(array, Uninitialised),
                 granule=granule,
-                shadow=Shadow(cells, self.order) if self._check else None,
+                shadow=Shadow(cells, self.order, is_global=True) if self._check else None,
                 lead=lead,
             )
         )

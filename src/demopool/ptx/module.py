@@ -119,9 +119,9 @@ class Module:
         ``representative_blocks``. ``shared`` is the dynamic shared memory in bytes; a total above
         48 kB requires ``max_shared``, as it does with a driver. Blocks run in turns, some thousand
         threads at a time; with ``cooperative`` all run at once, for kernels whose blocks wait for
-        each other. ``report`` receives the number of
-        finished blocks and their total. Raises ``LaunchError`` for a launch that a driver would
-        reject and ``Fault`` for an error of the kernel.
+        each other. ``report`` receives the number of finished blocks and their total. Raises
+        ``LaunchError`` for a launch that a driver would reject and ``Fault`` for an error of the
+        kernel.
         """
         function = self.kernel(kernel)
         grid, block = _three(grid, "grid"), _three(block, "block")
@@ -129,12 +129,7 @@ class Module:
         plan = layout(self.program, function, shared, granule)
         limits = self.limits
         _check_launch(function, grid, block, plan.shared_bytes, limits, max_shared)
-        chosen = _chosen(grid, blocks)
-        if cooperative and len(chosen) > AT_ONCE:
-            raise LaunchError(
-                f"All blocks of a cooperative launch run at once; no GPU runs {len(chosen)}, and "
-                f"{AT_ONCE} are allowed."
-            )
+        chosen = _chosen(grid, blocks, AT_ONCE if cooperative else None)
         arena = Arena(grid[0] * grid[1] * grid[2], check_races, cooperative)
         data, offsets = self._arguments(function, args, arena, granule)
         symbols = {}
@@ -250,7 +245,14 @@ def _check_launch(
         )
 
 
-def _chosen(grid: Index, blocks: Iterable[Sequence[int]] | None) -> list[Index]:
+def _chosen(
+    grid: Index, blocks: Iterable[Sequence[int]] | None, at_once: int | None
+) -> list[Index]:
+    if at_once is not None and (count := grid[0] * grid[1] * grid[2]) > at_once:
+        raise LaunchError(
+            f"All blocks of a cooperative launch run at once; no GPU runs {count}, and {at_once} "
+            "are allowed."
+        )
     if blocks is None:
         return [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
     found = []

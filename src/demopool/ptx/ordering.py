@@ -20,7 +20,7 @@ class Order:
     """``fences`` has how many there were, by every block of a launch."""
 
     def __init__(self, fences: Array, cooperative: bool) -> None:
-        self.fences, self._cooperative = fences, cooperative
+        self.fences, self.cooperative = fences, cooperative
         size = 2 * fences.shape if cooperative else (0, 0)
         # By block: how many fences of each other one come before what it does now, and will come
         # before what it does after its next fence.
@@ -30,7 +30,7 @@ class Order:
     def fence(self, blocks: Array) -> None:
         """By threads of these blocks."""
         self.fences[blocks] += 1
-        if self._cooperative:
+        if self.cooperative:
             self._heard[blocks] = np.maximum(self._heard[blocks], self._listened[blocks])
             self._heard[blocks, blocks] = self.fences[blocks]
 
@@ -38,7 +38,7 @@ class Order:
         self, words: Array, blocks: Array, memory: int, *, reads: bool, writes: bool
     ) -> None:
         """Blocks read or write words of a memory in a way that others may wait for."""
-        if not self._cooperative:
+        if not self.cooperative:
             return
         pairs = {(int(word), int(block)) for word, block in zip(words, blocks, strict=True)}
         for word, block in pairs if reads else ():
@@ -51,4 +51,14 @@ class Order:
 
     def before(self, of: Array, by: Array) -> Array:
         """How many fences of some blocks come before what others do now."""
-        return self._heard[by, of] if self._cooperative else self.fences[of]
+        return self._heard[by, of] if self.cooperative else self.fences[of]
+
+    def readers(self, cells: int) -> Array:
+        """Room for who has read cells: for each block one more than its fences at that time."""
+        return np.zeros((len(self.fences), cells), np.uint32)
+
+    def unheard(self, reads: Array, by: Array) -> Array:
+        """Whether one of the reads of cells, (blocks, cells), may come after what others do now."""
+        late = reads > self._heard[by].T
+        late[by, np.arange(len(by))] = False  # of the block itself barriers decide
+        return late.any(axis=0)
