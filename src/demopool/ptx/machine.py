@@ -236,9 +236,9 @@ class Wave:
 
     def parts_of_blocks(self, count: int) -> list[Array]:
         """Masks of lanes: the first block, and up to so many parts less one of the others."""
-        others = np.arange(1, len(self.blocks))
-        parts = [[0], *np.array_split(others, min(count - 1, len(others)) or 1)]
-        return [np.isin(self.block_of, part) & self.exists for part in parts if len(part)]
+        first, others = np.split(np.arange(len(self.blocks)), [1])
+        parts = [first, *np.array_split(others, min(count - 1, len(others)) or 1)]
+        return [np.isin(self.block_of, part) & self.exists for part in parts if part.size]
 
     def order_warps(self, mask: Array) -> None:
         """Order later accesses by these lanes after all earlier ones by lanes of their warp."""
