@@ -95,15 +95,21 @@ def gram(made: Made) -> list[Launch]:
 
 
 def outer(made: Made) -> list[Launch]:
-    """CuPy's also without the mirror image."""
-    lower = (made.b.launches.LOWER,) if made.b.name == "cupy" else ()
-    return [
+    """CuPy's also with the sum for the norm and without the mirror image; of products that grow and
+    that shrink by powers of two as well."""
+    usual = [
         made(whole(2, 19, 109), counting(2, 19)),
         made(whole(2, 3, 131), None),
-        made(whole(1, 45, 87), counting(1, 45), *lower),
+        made(whole(1, 45, 87), counting(1, 45)),
         made(whole(1, 8, 120), None),
-        made(whole(2, 3, 70), None, *lower),
     ]
+    if made.b.name == "numba":
+        return [*usual, made(whole(2, 3, 70), None)]
+    kinds = (made.b.launches.LOWER_1, made.b.launches.LOWER_2)
+    powers = (2.0 ** (np.arange(120) % 40 - 20)).astype(f32)
+    uneven = np.stack([powers, powers[::-1]])[:, None]
+    given = (whole(2, 19, 70, most=3), uneven, whole(2, 8, 131, most=2), np.zeros((2, 3, 35), f32))
+    return [*usual, *(made(X, None, kind) for X in given for kind in kinds)]
 
 
 def gram_parts(made: Made) -> list[Launch]:
@@ -122,23 +128,22 @@ def outer_parts(made: Made) -> list[Launch]:
 
 
 def from_parts(made: Made) -> list[Launch]:
-    """Parts of K with its row sums, and of A. Rows are written four at a time, in both halves of a
-    tile: the last one is each of them."""
+    """Parts of K with its row sums, and of A, with the sum for its norm too. Rows are written four
+    at a time, in both halves of a tile: the last one is each of them."""
     there = made.b.launches
     kinds = [there.SQUARE, there.RECTIFY, there.KEEP]
     if made.b.name == "cupy":
-        kinds.append(there.LOWER)
+        kinds += [there.LOWER_1, there.LOWER_2]
     sizes = [(2, 109, 2), (1, 131, 3), (1, 70, 1), (2, 87, 1), (1, 120, 2)]
-    sizes += [(1, n, 1) for n in (4, 5, 34, 35)]
-    return [
-        there.from_parts(
-            whole(images * grids.triangle(n), count, grids.TILE**2) * f32(0.5),
-            np.full((images, n, n), np.nan, f32),
-            np.full((images, grids.tiles(n), n), np.nan, f32),
-            kinds[i % len(kinds)],
-        )
-        for i, (images, n, count) in enumerate(sizes)
-    ]
+    sizes += [(1, n, 1) for n in (4, 5, 34, 35)] + [(2, 70, 2)]
+    found = []
+    for i, (images, n, count) in enumerate(sizes):
+        kind, tiles = kinds[i % len(kinds)], grids.triangle(n)
+        parts = whole(images * tiles, count, grids.TILE**2) * f32(0.5)
+        of_image = (2, tiles) if kind > there.KEEP else (grids.tiles(n), n)
+        shapes = ((images, n, n), (images, *of_image))
+        found.append(there.from_parts(parts, *(np.full(z, np.nan, f32) for z in shapes), kind))
+    return found
 
 
 def from_triangle(made: Made) -> list[Launch]:

@@ -128,7 +128,7 @@ CUPY: dict[str, Mistake] = {
         "scatter", f"{_SORTED}{{+if (threadIdx.x < k) +}}__syncthreads();",
         DIVERGENT, "do not come"),
     "no barrier before the parts are added": (
-        "normalized_at_once", "put(parts + threadIdx.x / WARP, WARPS);\n    [-__syncthreads();-]\n",
+        "normalized_at_once", "put(parts + threadIdx.x / WARP, warps);\n    [-__syncthreads();-]\n",
         RACE, _SHARED),
     "one sum for all chunks of an image": (
         "power_sums", "sums + 2 * image * chunks[- + blockIdx.x % chunks-], chunks", RACE,
@@ -289,6 +289,9 @@ VALUES: dict[str, tuple[str, str]] = {
         "power_sums", "total = lowered(total, [-before-]{+top+});"),
     "parts that are added as if all were of one magnitude": (
         "normalized", "lowered(parts[i], [-int(parts[count + i])-]{+top+})"),
+    "a diagonal that a tile has twice": ("outer", "also(value, column [-<-]{+<=+} row);"),
+    "a tile whose part of the norm is that of another": (
+        "from_parts", "put(totals + at.[-number-]{+row+}, at.tiles);"),
     "a diagonal that is there twice": ("triangle_sums", "WARP, row + 1, row{+ + 1+});"),
     "a triangle without its mirror image": (
         "normalized_triangle", "[-mirror_half(out + first, space, at, half, d);-]"),
