@@ -71,6 +71,9 @@ CUPY: dict[str, Mistake] = {
     "row sums beyond the matrix": (
         "from_parts", "[-if (row < n) -]sums[static_cast<size_t>(at.column)", RACE,
         "argument 2"),
+    "parts of the norm that land in each other": (
+        "outer, with its norm", "put(totals + at.[-number-]{+row+}, at.tiles);", RACE,
+        "argument 3"),
     "parts of tiles that land in each other": (
         "gram_parts", "static_cast<size_t>(blockIdx.x) * TILE * [-TILE-]{+HALF+} + threadIdx.x",
         RACE, "argument 1"),
@@ -289,9 +292,8 @@ VALUES: dict[str, tuple[str, str]] = {
         "power_sums", "total = lowered(total, [-before-]{+top+});"),
     "parts that are added as if all were of one magnitude": (
         "normalized", "lowered(parts[i], [-int(parts[count + i])-]{+top+})"),
-    "a diagonal that a tile has twice": ("outer", "also(value, column [-<-]{+<=+} row);"),
-    "a tile whose part of the norm is that of another": (
-        "from_parts", "put(totals + at.[-number-]{+row+}, at.tiles);"),
+    "a diagonal that a tile has twice": (
+        "outer, with its norm", "also(value, column [-<-]{+<=+} row);"),
     "a diagonal that is there twice": ("triangle_sums", "WARP, row + 1, row{+ + 1+});"),
     "a triangle without its mirror image": (
         "normalized_triangle", "[-mirror_half(out + first, space, at, half, d);-]"),

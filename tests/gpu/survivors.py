@@ -71,12 +71,14 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "const int half = exponent >> 1": (_OTHER_PARTS,) * 2,
         },
         "normalized_triangle": {
-            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
             "const T value = p < n && q <= p": ("above the diagonal, which is not kept",),
-            "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
         "outer": {
-            "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
+            "if (feature >= n) row = column = T(0)": (_PADDING,),
+            "const unsigned feature = start + threadIdx.x / TILE": (
+                "without threadIdx.x / TILE, which is 0 for all of 64 threads",
+            ),
+            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
         },
         "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {
