@@ -135,7 +135,7 @@ def from_parts(made: Made) -> list[Launch]:
     if made.b.name == "cupy":
         kinds += [there.LOWER_1, there.LOWER_2]
     sizes = [(2, 109, 2), (1, 131, 3), (1, 70, 1), (2, 87, 1), (1, 120, 2)]
-    sizes += [(1, n, 1) for n in (4, 5, 34, 35)] + [(2, 70, 2), (1, 40, 4)]
+    sizes += [(1, n, 1) for n in (4, 5, 34, 35)] + [(2, 70, 2)]
     found = []
     for i, (images, n, count) in enumerate(sizes):
         kind, tiles = kinds[i % len(kinds)], grids.triangle(n)

@@ -51,7 +51,10 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "if (i < n && lane % apart == 0) total += product": (_SAME_LANE,),
             "value += __shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
         },
-        "from_parts": {"__int_as_float((exponent + 127) << 23)": (_LAST_BIT,)},
+        "from_parts": {
+            "__int_as_float((exponent + 127) << 23)": (_LAST_BIT,),
+            "for (unsigned part = 0; part < count; ++part)": ("of no parts, which nobody has",),
+        },
         "from_triangle": {
             "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
             "const float root = __fsqrt_rn": (_MENDED,),
