@@ -34,7 +34,7 @@ def cheat(
         name = make.__name__.replace("_", "-")
 
         class Cheating(NumpyImplementation):
-            pools_triangles = False
+            pools_normalized = False
 
             def __init__(self) -> None:
                 self.kernels = {**_kernels, (operation, route): make()}  # type: ignore[misc]
@@ -321,7 +321,7 @@ def one_wrong_value_when_warm() -> Callable[..., Any]:
 class _Prepares(NumpyImplementation):
     """Computes when data is placed, which is not timed where data starts on the device."""
 
-    pools_triangles = False
+    pools_normalized = False
 
     def __init__(self) -> None:
         self._pool = _remembering(lambda X: X.ctypes.data)

@@ -27,7 +27,7 @@ def bad(name, pool):
         from demopool.implementations.numpy_cpu.implementation import NumpyImplementation
 
         class Bad(NumpyImplementation):
-            pools_triangles = False
+            pools_normalized = False
             kernels = {**NumpyImplementation.kernels, ("pool", "direct"): pool}
 
         return Bad()

@@ -40,7 +40,7 @@ def load(device, threads):
 
     class Careless(NumpyImplementation):
         kernels = {**NumpyImplementation.kernels, ("pool", "direct"): right_unless_a_row_is_zero}
-        pools_triangles = False
+        pools_normalized = False
 
     return Careless()
 

@@ -102,7 +102,7 @@ def _place(array: Array) -> tuple[Launcher, Array]:
 class CupyPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device."""
 
-    pools_triangles = True
+    pools_normalized = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:

@@ -48,7 +48,7 @@ class CupyCudaImplementation(Implementation):
     Kernels run on the GPU of the array and on CuPy's current stream.
     """
 
-    pools_triangles = True
+    pools_normalized = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def inspect(self, array: Any) -> ArrayFacts | None:

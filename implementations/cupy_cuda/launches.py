@@ -14,7 +14,7 @@ from demopool.implementations.shared.prepared import CountSketch, PreparedHashes
 
 from .launcher import Array, Launch, i32, itemsize, number, u32, u64
 
-SQUARE, RECTIFY, KEEP, LOWER = 0, 1, 2, 3
+SQUARE, RECTIFY, KEEP, LOWER_1, LOWER_2 = range(5)
 """What becomes of a product, as the source has it."""
 
 
@@ -61,7 +61,8 @@ def gram_parts(X: Array, parts: Array, tile: int = grids.TILE) -> Launch:
 
 
 def from_parts(parts: Array, C: Array, sums: Array, kind: int, tile: int = grids.TILE) -> Launch:
-    """Of Gram matrices, or with KEEP or LOWER of outer products, which have no ``sums``."""
+    """Of Gram matrices, with the ``sums`` of ``gram``, or of outer products, with those of
+    ``outer``."""
     tiles, count, _ = parts.shape
     n = C.shape[-1]
     shape = grids.vector_products(tiles, itemsize(C), tile)
@@ -144,13 +145,16 @@ def free_step(
 # --- pooling ---
 
 
-def outer(X: Array, a: Array | None, A: Array, kind: int = KEEP, tile: int = grids.TILE) -> Launch:
-    """KEEP writes all of A, LOWER its lower triangle."""
+def outer(
+    X: Array, a: Array | None, A: Array, sums: Array, kind: int = KEEP, tile: int = grids.TILE
+) -> Launch:
+    """KEEP writes all of A. LOWER_1 and LOWER_2 write its lower triangle, and to ``sums`` two
+    numbers for each tile of it; for any other kind that is not looked at."""
     images, n, d = X.shape
     count = grids.triangle(d, tile)
     sizes = (u32(n), u32(d), u32(count), i32(a is not None), i32(kind))
     shape = grids.vector_products(images * count, itemsize(X), tile)
-    return "outer", shape, (X, X if a is None else a, A, *sizes)
+    return "outer", shape, (X, X if a is None else a, A, sums, *sizes)
 
 
 def outer_parts(X: Array, a: Array | None, parts: Array, tile: int = grids.TILE) -> Launch:

@@ -18,11 +18,11 @@ import numpy as np
 from demopool.implementations.shared.grids import MAX_BLOCKS, MAX_THREADS, TILE, Shape
 
 _KERNELS = Path(__file__).with_name("kernels")
-_ORDER = ("common", "tiles", "products", "scales", "weights", "norms", "sketches")
+_ORDER = ("common", "tiles", "sums", "products", "scales", "weights", "norms", "sketches")
 SOURCES = tuple(_KERNELS / f"{name}.cu" for name in _ORDER)
 """The files of the kernels, each after those that it uses."""
 
-_OF_PRODUCTS, _TENSOR = SOURCES[:3], _KERNELS / "tensor.cu"
+_OF_PRODUCTS, _TENSOR = SOURCES[:4], _KERNELS / "tensor.cu"
 
 _C_TYPES = {
     "float": np.float32,

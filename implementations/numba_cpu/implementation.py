@@ -12,7 +12,7 @@ from . import pool, power, sketch, weights
 
 
 class NumbaImplementation(HostImplementation):
-    pools_triangles = True
+    pools_normalized = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = kernel_table(weights, pool, sketch, power)
 
     def prepare(self, hashes: Hashes) -> sketch.PreparedHashes:

@@ -13,15 +13,20 @@ from . import products
 from .compiled import grain_of, kernel, spread, threads
 
 
-def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
-    """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1."""
+def direct(X: Array, a: Array | None, *, order: int, norm: str = "none") -> Array:
+    """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1.
+
+    With a ``norm`` every matrix is normalised from its lower triangle.
+    """
     *batch, n, d = X.shape
     dtype = blas.working_dtype(X)
     images = X.reshape(-1, n, d)
     weights = None if a is None else np.ascontiguousarray(a, dtype).reshape(-1, n)
     pooled = np.empty((len(images), *(d,) * order), dtype)
     if order == 2:
-        products.moments(images, weights, pooled, triangle=triangle)
+        products.moments(images, weights, pooled, triangle=norm != "none")
+        if norm != "none":
+            _normalize_symmetric(pooled, norm)
     elif images.flags.c_contiguous and images.dtype == dtype:
         given = np.ones(images.shape[:2], dtype) if weights is None else weights
         spread(_weighted_sums, len(images), images, given, pooled, grain=grain_of(n * d))
@@ -41,14 +46,12 @@ def _weighted_sums(start: int, stop: int, X: Array, a: Array, out: Array) -> Non
                 total[j] += a[b, i] * X[b, i, j]
 
 
-def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: bool = False) -> Array:
+def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
     """Signed square root and l2 norm over the last ``axes`` axes: one pass reads, one writes."""
     dtype = blas.working_dtype(v)
     in_place = overwrite and v.flags.c_contiguous and v.flags.writeable and v.dtype == dtype
     result = v if in_place else np.array(v, dtype, order="C")
-    if symmetric:
-        _normalize_symmetric(result.reshape(-1, *v.shape[-2:]), kind)
-    elif kind != "none":
+    if kind != "none":
         _normalize_rows(result.reshape(-1, prod(v.shape[v.ndim - axes :])), kind)
     return result
 
@@ -66,9 +69,7 @@ def _normalize_symmetric(matrices: Array, kind: str) -> None:
     """The same of matrices of which only the lower triangle is read."""
     d, rooted = matrices.shape[-1], kind == "signed-sqrt-l2"
     sums = np.zeros((len(matrices), d))
-    if kind == "none":
-        pass
-    elif len(matrices) >= threads():
+    if len(matrices) >= threads():
         spread(_normalize_matrices, len(matrices), matrices, rooted, sums, grain=grain_of(d**2))
     else:
         for S, found in zip(matrices, sums, strict=True):
@@ -79,8 +80,7 @@ def _normalize_symmetric(matrices: Array, kind: str) -> None:
     for S, found in zip(matrices, sums, strict=True):
         if not _known_length(found, rooted):
             products.mirror(S)
-            if kind != "none":
-                _normalize_rows(S.reshape(1, -1), kind)
+            _normalize_rows(S.reshape(1, -1), kind)
 
 
 @kernel

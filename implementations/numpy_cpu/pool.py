@@ -17,27 +17,39 @@ from . import stacks
 _CACHE_BYTES = 2**18
 
 
-def direct(X: Array, a: Array | None, *, order: int, triangle: bool = False) -> Array:
-    """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1."""
+def direct(X: Array, a: Array | None, *, order: int, norm: str = "none") -> Array:
+    """``X^T diag(a) X`` as a symmetric product of ``sqrt(a) X``; ``a^T X`` for order 1.
+
+    With a ``norm`` every matrix is normalised from its lower triangle, while it is in the cache.
+    """
     n, d = X.shape[-2:]
     dtype = blas.working_dtype(X)
     pooled = np.empty((*X.shape[:-2], *(d,) * order), dtype=dtype)
     if order == 2 and stacks.are_small(n, d):
         given = None if a is None else a.reshape(-1, n)
         stacks.moments(X.reshape(-1, n, d), given, pooled.reshape(-1, d, d))
-        return pooled
+        return normalize(pooled, axes=2, kind=norm, overwrite=True)
     for index, image in blas.images(X):
         weights = None if a is None else a[index]
         if order == 1:
             pooled[index] = blas.weighted_sum(image, weights)
         else:
             blas.weighted_outer(image, weights, pooled[index])
-            if not triangle:
-                blas.mirror(pooled[index])
+            _finish(pooled[index], norm)
     return pooled
 
 
-def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: bool = False) -> Array:
+def _finish(S: Array, norm: str) -> None:
+    """A symmetric matrix from its lower triangle, in place."""
+    rooted = norm == "signed-sqrt-l2"
+    if norm != "none" and _normalize_triangle(S, rooted):
+        return
+    blas.mirror(S)
+    if norm != "none":
+        _normalize_flat(S.reshape(-1), rooted)
+
+
+def normalize(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
     """Signed square root and l2 norm over the last ``axes`` axes: one pass reads, one writes.
 
     The norm of the roots is the root of the sum of magnitudes, so it is known before any is taken.
@@ -47,19 +59,15 @@ def normalize(v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: boo
     result = v if in_place else np.array(v, dtype=dtype, order="C")
     rooted = kind == "signed-sqrt-l2"
     size = prod(v.shape[v.ndim - axes :])
-    if kind != "none" and not symmetric and 2 * size * result.itemsize <= _CACHE_BYTES:
-        rows = result.reshape(-1, size)
+    if kind == "none":
+        return result
+    rows = result.reshape(-1, size)
+    if 2 * size * result.itemsize <= _CACHE_BYTES:
         for part in blas.row_chunks(len(rows), size * rows.itemsize, _CACHE_BYTES):
             _normalize_rows(rows[part], rooted)
         return result
-    for index in np.ndindex(v.shape[: v.ndim - axes]):
-        one = result[index]
-        if symmetric and kind != "none" and _normalize_triangle(one, rooted):
-            continue
-        if symmetric:
-            blas.mirror(one)
-        if kind != "none":
-            _normalize_flat(one.reshape(-1), rooted)
+    for row in rows:
+        _normalize_flat(row, rooted)
     return result
 
 

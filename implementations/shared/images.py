@@ -54,16 +54,10 @@ def _ready(on: Any, other: Any, place: Place) -> Any:
 
 
 def _normalizing(work: Work, place: Place) -> Kernel:
-    def kernel(
-        v: Array, *, axes: int, kind: str, overwrite: bool, symmetric: bool = False
-    ) -> Array:
+    def kernel(v: Array, *, axes: int, kind: str, overwrite: bool) -> Array:
         on, v = place(v)
         with on.active():
             shape = tuple(v.shape)
-            if symmetric:
-                matrices = as_images(v, 2, on.reshape)
-                found = work(on, matrices, kind=kind, overwrite=overwrite, symmetric=True)
-                return on.reshape(found, shape)
             leading = prod(shape[: len(shape) - axes])
             rows = on.reshape(v, (leading, prod(shape[len(shape) - axes :])))
             return on.reshape(work(on, rows, kind=kind, overwrite=overwrite), shape)

@@ -172,10 +172,7 @@ class PoolNormalized(torch.autograd.Function):
 
     @staticmethod
     def forward(X: Tensor, a: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-        if not tensors.in_place_on_cpu(X):
-            return triangles.normalized(triangles.weighted_moment(X, a), 2, kind)
-        result = triangles.weighted_moment(X, a, triangle=True)
-        return result, triangles.normalize_triangles_(result, kind)
+        return triangles.normalized_moment(X, a, kind)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

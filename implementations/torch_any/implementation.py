@@ -114,7 +114,7 @@ class TorchImplementation(Implementation):
 class OnCpu(TorchImplementation):
     """A GPU gains nothing from triangles: it computes and mirrors whole matrices as fast."""
 
-    pools_triangles = True
+    pools_normalized = True
 
     def __init__(self) -> None:
         super().__init__("cpu")

@@ -117,6 +117,14 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
     return result
 
 
+def normalized_moment(X: Tensor, a: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
+    """The same with its final norm, and the squares of the norms; on a CPU in place."""
+    if not in_place_on_cpu(X):
+        return normalized(weighted_moment(X, a), 2, kind)
+    result = weighted_moment(X, a, triangle=True)
+    return result, normalize_triangles_(result, kind)
+
+
 def _mirror(matrices: Tensor, scratch: _Scratch) -> None:
     """Copy the blocks below the diagonal to above it."""
     for block in _blocks(matrices.shape[-1]):

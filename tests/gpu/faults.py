@@ -71,6 +71,9 @@ CUPY: dict[str, Mistake] = {
     "row sums beyond the matrix": (
         "from_parts", "[-if (row < n) -]sums[static_cast<size_t>(at.column)", RACE,
         "argument 2"),
+    "parts of the norm that land in each other": (
+        "outer, with its norm", "put(totals + at.[-number-]{+row+}, at.tiles);", RACE,
+        "argument 3"),
     "parts of tiles that land in each other": (
         "gram_parts", "static_cast<size_t>(blockIdx.x) * TILE * [-TILE-]{+HALF+} + threadIdx.x",
         RACE, "argument 1"),
@@ -144,7 +147,7 @@ CUPY: dict[str, Mistake] = {
         "scatter", f"{_SORTED}{{+if (threadIdx.x < k) +}}__syncthreads();",
         DIVERGENT, "do not come"),
     "no barrier before the parts are added": (
-        "normalized_at_once", "put(parts + threadIdx.x / WARP, WARPS);\n    [-__syncthreads();-]\n",
+        "normalized_at_once", "put(parts + threadIdx.x / WARP, warps);\n    [-__syncthreads();-]\n",
         RACE, _SHARED),
     "one sum for all chunks of an image": (
         "power_sums", "sums + 2 * image * chunks[- + blockIdx.x % chunks-], chunks", RACE,
@@ -305,6 +308,8 @@ VALUES: dict[str, tuple[str, str]] = {
         "power_sums", "total = lowered(total, [-before-]{+top+});"),
     "parts that are added as if all were of one magnitude": (
         "normalized", "lowered(parts[i], [-int(parts[count + i])-]{+top+})"),
+    "a diagonal that a tile has twice": (
+        "outer, with its norm", "also(value, column [-<-]{+<=+} row);"),
     "a diagonal that is there twice": ("triangle_sums", "WARP, row + 1, row{+ + 1+});"),
     "a triangle without its mirror image": (
         "normalized_triangle", "[-mirror_half(out + first, space, at, half, d);-]"),

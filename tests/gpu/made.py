@@ -15,9 +15,9 @@ from .backends import Backend, Launch
 
 # The axes of the first array, and those of the results, as in an einsum: images, n, d, k, values,
 # parts, tiles along n and d (t, s), and how many chunks or blocks share an image; N or D tiles in
-# triangles of n or d, P blocks that share one, and its T values; more groups (g) than there are.
-# With a plus the kernel counts, or finds the largest: it starts at zero. What a kernel must write
-# is NaN: nobody may read it before.
+# triangles of n or d, m in that of one image's d, P blocks that share one, and its T values; more
+# groups (g) than there are. With a plus the kernel counts, or finds the largest: it starts at zero.
+# What a kernel must write is NaN: nobody may read it before.
 _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "copied": ("ind", {"out": "ind"}),
     "largest": ("iv", {"out": "+i"}),
@@ -49,6 +49,7 @@ _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "finish": ("idd", {"out": "idd"}),
     # Of a sum with its exponent, and of triangles.
     "cupy power_sums": ("iv", {"sums": "i2c"}),
+    "cupy outer": ("ind", {"A": "idd", "sums": "i2m"}),
     "triangle_sums": ("idd", {"sums": "i2c"}),
     "normalized_triangle": ("idd", {"out": "idd"}),
 }
@@ -108,7 +109,7 @@ def _tiles(sizes: dict[str, int]) -> dict[str, int]:
     """Along a side, in the triangles of all images, and the values of one."""
     images, n, d = (sizes.get(axis, 1) for axis in "ind")
     both = {"N": images * grids.triangle(n), "D": images * grids.triangle(d)}
-    sides = {"t": grids.tiles(n), "s": grids.tiles(d), "2": 2}
+    sides = {"t": grids.tiles(n), "s": grids.tiles(d), "m": grids.triangle(d), "2": 2}
     return {"T": grids.TILE**2, "g": 3, **sides, **both}
 
 

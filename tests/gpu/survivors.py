@@ -29,6 +29,7 @@ _ZERO = "zero is zero either way"
 _NO_VALUES = "of a bin without values, of which there is none"
 _MENDED = "any row will do: the loops mend it"
 _SQUARE = "another side of a square matrix: equally long"
+_LAST_BIT = "a last bit that is lost in the sum"
 _BELOW_RANGE = "a shift beyond the range of float: the first half of it makes zero already"
 _OTHER_PARTS = "other parts of the same shift"
 _EIGHT_PARTS = "of eight parts in 32 lanes the first two steps add zeros"
@@ -50,12 +51,15 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "if (i < n && lane % apart == 0) total += product": (_SAME_LANE,),
             "value += __shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
         },
-        "from_parts": {"kind == RECTIFY && product < T(0)": (_ZERO,) * 2},
+        "from_parts": {
+            "__int_as_float((exponent + 127) << 23)": (_LAST_BIT,),
+            "for (unsigned part = 0; part < count; ++part)": ("of no parts, which nobody has",),
+        },
         "from_triangle": {
             "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
             "const float root = __fsqrt_rn": (_MENDED,),
         },
-        "gram": {"__syncthreads();": ("of features of no columns, which nobody has",)},
+        "gram": {"if (k >= d) row = column = T(0)": (_PADDING,)},
         "gram_parts": {"if (k >= d) row = column = T(0)": (_PADDING,)},
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
         "normalized": {
@@ -71,12 +75,14 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "const int half = exponent >> 1": (_OTHER_PARTS,) * 2,
         },
         "normalized_triangle": {
-            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
             "const T value = p < n && q <= p": ("above the diagonal, which is not kept",),
-            "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
         "outer": {
-            "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
+            "if (feature >= n) row = column = T(0)": (_PADDING,),
+            "const unsigned feature = start + threadIdx.x / TILE": (
+                "without threadIdx.x / TILE, which is 0 for all of 64 threads",
+            ),
+            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
         },
         "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {
@@ -98,7 +104,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "triangle_sums": {
             "* power_of_two(value, exponent - half)": (_BELOW_RANGE,),
             "const int half = exponent >> 1": (_BELOW_RANGE,),
-            "__int_as_float((exponent + 127) << 23)": ("a last bit that is lost in the sum",),
+            "__int_as_float((exponent + 127) << 23)": (_LAST_BIT,),
             "value += __shfl_xor_sync(ALL_LANES, value, step)": (_EIGHT_PARTS,),
         },
         "small_image": {

@@ -1,8 +1,8 @@
-// Symmetric products, and what leaves a tile of them: both triangles, and sums of its rows.
+// Symmetric products, and what leaves a tile of them: one triangle or both, and sums.
 
 // What becomes of a product, and whether it has row sums (the first two) and a mirror image (the
-// first three).
-enum Kind { SQUARE, RECTIFY, KEEP, LOWER };
+// first three). Of LOWER_p only the lower triangle is written, with the sum of |v|^p over both.
+enum Kind { SQUARE, RECTIFY, KEEP, LOWER_1, LOWER_2 };
 
 template <typename T>
 __device__ __forceinline__ T kernel_of(T product, int kind) {
@@ -58,15 +58,19 @@ __device__ __forceinline__ void read_half(T* space, const T* C, const Place& at,
   }
 }
 
-template <typename T>
+// From `space` to C. `also` gets every value, and whether it is beside the diagonal.
+template <typename T, typename Also>
 __device__ __forceinline__ void store_half(T* C, const T* space, const Place& at, unsigned half,
-                                           unsigned n) {
+                                           unsigned n, Also also) {
 #pragma unroll 4
   for (unsigned turn = 0; turn < HALF * TILE / THREADS<T>; ++turn) {
     const unsigned i = turn * THREADS<T> + threadIdx.x;
     const unsigned row = at.first + half * HALF + i / TILE, column = at.second + i % TILE;
-    if (row < n && column <= row)
-      C[static_cast<size_t>(row) * n + column] = space[i / TILE * ROW<T> + i % TILE];
+    if (row < n && column <= row) {
+      const T value = space[i / TILE * ROW<T> + i % TILE];
+      C[static_cast<size_t>(row) * n + column] = value;
+      also(value, column < row);
+    }
   }
 }
 
@@ -104,26 +108,36 @@ __device__ __forceinline__ void put_half(T* space, const T (&sums)[SIDE<T>][SIDE
   }
 }
 
-// A whole tile of C, and the sums of its rows if it is one of K.
-template <typename T>
-__device__ __forceinline__ void finish(T* C, T* row_sums, T (&sums)[SIDE<T>][SIDE<T>], T* space,
+// A whole tile of C, and its part of `totals`: n row sums for each column of tiles, or for each tile
+// two numbers of the sum for the norm. A kernel without one of them says so to the compiler.
+template <bool HAS_ROW_SUMS, bool HAS_NORM, typename T>
+__device__ __forceinline__ void finish(T* C, T* totals, T (&sums)[SIDE<T>][SIDE<T>], T* space,
                                        T (&halves)[2][TILE], const Place& at, unsigned n,
                                        int kind) {
+  const bool with_rows = HAS_ROW_SUMS && kind < KEEP, with_norm = HAS_NORM && kind > KEEP;
   RowSums<T> of_rows{halves, T(0)};
+  NormSum<T> of_both(kind - KEEP);
 #pragma unroll
   for (unsigned i = 0; i < SIDE<T>; ++i)
 #pragma unroll
-    for (unsigned j = 0; j < SIDE<T>; ++j) sums[i][j] = kernel_of(sums[i][j], kind);
+    for (unsigned j = 0; j < SIDE<T>; ++j)
+      if (HAS_ROW_SUMS) sums[i][j] = kernel_of(sums[i][j], kind);
 #pragma unroll
   for (unsigned half = 0; half < 2; ++half) {
     put_half(space, sums, half);
     __syncthreads();
-    store_half(C, space, at, half, n);
-    if (kind != LOWER) mirror_half(C, space, at, half, n);
-    if (kind < KEEP) of_rows.add(space, at, half, n);
+    store_half(C, space, at, half, n, [&](T value, bool is_twice) {
+      if (with_norm) of_both.add(value, T(is_twice ? 2 : 1));
+    });
+    if (!with_norm) mirror_half(C, space, at, half, n);
+    if (with_rows) of_rows.add(space, at, half, n);
     __syncthreads();
   }
-  if (kind < KEEP) of_rows.write(row_sums, at, n);
+  if (with_rows) of_rows.write(totals, at, n);
+  if (with_norm) {
+    of_both.join_warps(space, THREADS<T> / WARP);
+    if (threadIdx.x == 0) of_both.put(totals + at.number, at.tiles);
+  }
 }
 
 // The results of a thread as a part of a sum, and a sum of parts, in order. They are where the same
@@ -160,15 +174,15 @@ __global__ __launch_bounds__(THREADS<T>) void gram(const T* X, T* K, T* row_sums
   T sums[SIDE<T>][SIDE<T>] = {};
   multiply(sums, space, 0, d, RowsOf<T>{X + first * d, n, d, at.first, at.second});
   const unsigned columns = (n + TILE - 1) / TILE;
-  finish(K + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
+  finish<true, false>(K + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
 }
 
-// A = X^T diag(a) X of a batch, or with LOWER its lower triangle; `tiles` in a triangle. For one
-// image a library has SYRK.
+// A = X^T diag(a) X of a batch, or with LOWER_p its lower triangle and, for each of the `tiles` in a
+// triangle, its part of the sum for the norm. For one image a library has SYRK.
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A, unsigned n,
-                                                    unsigned d, unsigned tiles, int weighted,
-                                                    int kind) {
+__global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A, T* norm_sums,
+                                                    unsigned n, unsigned d, unsigned tiles,
+                                                    int weighted, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -176,9 +190,9 @@ __global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A
   T sums[SIDE<T>][SIDE<T>] = {};
   const ColumnsOf<T> factors{X + first * d, a + first, n, d, at.first, at.second, weighted != 0};
   multiply(sums, space, 0, n, factors);
-  // There are no row sums, and the compiler sees it.
-  const int kept = kind == LOWER ? LOWER : KEEP;
-  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, kept);
+  T* own_sums = norm_sums + static_cast<size_t>(at.image) * 2 * tiles;
+  const size_t matrix = static_cast<size_t>(at.image) * d * d;
+  finish<false, true>(A + matrix, own_sums, sums, space, halves, at, d, kind);
 }
 
 // Where there are too few tiles for a GPU: `count` blocks share one, and each has `length` columns
@@ -211,9 +225,9 @@ __global__ __launch_bounds__(THREADS<T>) void outer_parts(const T* X, const T* a
   put_part(parts, sums);
 }
 
-// What `gram` or, with KEEP or LOWER, `outer` would have found, from `count` parts of each tile.
+// What `gram` or, from KEEP on, `outer` would have found, from `count` parts of each tile.
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void from_parts(const T* parts, T* C, T* row_sums,
+__global__ __launch_bounds__(THREADS<T>) void from_parts(const T* parts, T* C, T* totals,
                                                          unsigned n, unsigned tiles, unsigned count,
                                                          int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
@@ -223,7 +237,8 @@ __global__ __launch_bounds__(THREADS<T>) void from_parts(const T* parts, T* C, T
   T sums[SIDE<T>][SIDE<T>] = {};
   add_parts(sums, parts, count);
   const unsigned columns = (n + TILE - 1) / TILE;
-  finish(C + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
+  T* own = totals + (kind > KEEP ? static_cast<size_t>(at.image) * 2 * tiles : first * columns);
+  finish<true, true>(C + first * n, own, sums, space, halves, at, n, kind);
 }
 
 // The same from X X^T of one image, of which a library has made the lower triangle, in place. With
@@ -238,7 +253,7 @@ __global__ __launch_bounds__(THREADS<T>) void from_triangle(T* K, T* row_sums, u
   for (unsigned half = 0; half < 2; ++half) {
     read_half(space, K, at, half, n, [=](T product) { return kernel_of(product, kind); });
     __syncthreads();
-    if (kind != KEEP) store_half(K, space, at, half, n);
+    if (kind != KEEP) store_half(K, space, at, half, n, [](T, bool) {});
     mirror_half(K, space, at, half, n);
     if (kind != KEEP) of_rows.add(space, at, half, n);
     __syncthreads();

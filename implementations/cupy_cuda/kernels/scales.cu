@@ -1,29 +1,5 @@
 // The magnitude of features: found, taken off, and put back into their weights.
 
-// The exponent that brings a number to between 1/2 and 1, from its bits; it must not be subnormal.
-__device__ __forceinline__ int exponent_of(float value) {
-  return ((__float_as_int(value) >> 23) & 255) - 126;
-}
-
-__device__ __forceinline__ int exponent_of(double value) {
-  return static_cast<int>((__double_as_longlong(value) >> 52) & 2047) - 1022;
-}
-
-__device__ __forceinline__ float power_of_two(float, int exponent) {
-  return __int_as_float((exponent + 127) << 23);
-}
-
-__device__ __forceinline__ double power_of_two(double, int exponent) {
-  return __longlong_as_double(static_cast<long long>(exponent + 1023) << 52);
-}
-
-// Times 2^exponent, which may itself be too small or too large for T: in two halves.
-template <typename T>
-__device__ __forceinline__ T shifted(T value, int exponent) {
-  const int half = exponent >> 1;
-  return value * power_of_two(value, half) * power_of_two(value, exponent - half);
-}
-
 // max |v| of every image; `out` starts at 0, `chunks` blocks share an image.
 template <typename T>
 __global__ void largest(const T* V, T* out, unsigned values, unsigned chunks) {

@@ -111,13 +111,13 @@ __global__ __launch_bounds__(THREADS<T>) void gram_tf32(const T* X, T* K, T* row
   T sums[SIDE<T>][SIDE<T>];
   multiply_on_cores(sums, space, 0, d, RowsOf<T>{X + first * d, n, d, at.first, at.second});
   const unsigned columns = (n + TILE - 1) / TILE;
-  finish(K + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
+  finish<true, false>(K + first * n, row_sums + first * columns, sums, space, halves, at, n, kind);
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a, T* A, unsigned n,
-                                                         unsigned d, unsigned tiles,
-                                                         int weighted, int kind) {
+__global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a, T* A,
+                                                         T* norm_sums, unsigned n, unsigned d,
+                                                         unsigned tiles, int weighted, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -125,8 +125,9 @@ __global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a,
   T sums[SIDE<T>][SIDE<T>];
   const ColumnsOf<T> factors{X + first * d, a + first, n, d, at.first, at.second, weighted != 0};
   multiply_on_cores(sums, space, 0, n, factors);
-  const int kept = kind == LOWER ? LOWER : KEEP;
-  finish(A + static_cast<size_t>(at.image) * d * d, A, sums, space, halves, at, d, kept);
+  T* own_sums = norm_sums + static_cast<size_t>(at.image) * 2 * tiles;
+  const size_t matrix = static_cast<size_t>(at.image) * d * d;
+  finish<false, true>(A + matrix, own_sums, sums, space, halves, at, d, kind);
 }
 
 template <typename T>

@@ -28,13 +28,14 @@ __device__ __forceinline__ unsigned triangle_row(unsigned tile) {
   return row;
 }
 
-// The tile of a block, when `parts` blocks share one: its image, its row and column among tiles,
-// its first row and column, and the part of the block.
+// The tile of a block, when `parts` blocks share one: its image, its number among the tiles of that,
+// its row and column among them, its first row and column, and the part of the block.
 struct Place {
-  unsigned image, row, column, first, second, part;
-  __device__ __forceinline__ Place(unsigned tiles, unsigned parts) {
-    const unsigned number = blockIdx.x / parts % tiles;
+  unsigned image, tiles, number, row, column, first, second, part;
+  __device__ __forceinline__ Place(unsigned of_image, unsigned parts) {
+    tiles = of_image;
     image = blockIdx.x / parts / tiles;
+    number = blockIdx.x / parts % tiles;
     part = blockIdx.x % parts;
     row = triangle_row(number);
     column = number - row * (row + 1) / 2;

@@ -27,7 +27,7 @@ from ..problem.vocabulary import Backend, Descriptor, Dtype, State
 from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, ON_TRIANGLES, Distance
+from .laws import LAWS, NORMALIZED, Distance
 from .laws_of_describe import LAWS_OF_DESCRIBE, READY, TWO_STREAMS, UPPER
 
 # Each law is tried on these; the tests try many more.
@@ -125,8 +125,6 @@ def call(
         if _bytes(ops, array) != before[name]:
             raise Violation("mutation", f"the input {name} was changed")
     values = np.array(ops.to_numpy(result))
-    if options.get("triangle"):
-        values = np.tril(values)  # above it may be anything
     if any(_shares(ops, result, array) for array in given.values()):
         raise Violation("aliasing", "the result shares memory with the input")
     if not np.isfinite(values).all():
@@ -251,12 +249,12 @@ def laws_of(target: Target) -> tuple[str, ...]:
     """The laws of an operation that hold for this order and this backend."""
     no_law: tuple[str, ...] = ()
     if target.order == 1:
-        no_law += ("symmetric", "positive semi-definite", ON_TRIANGLES, UPPER, TWO_STREAMS)
+        no_law += ("symmetric", "positive semi-definite", NORMALIZED, UPPER, TWO_STREAMS)
     known = find(target.operation, target.route)
     if not isinstance(known, str) and known.domain is FULL_RANK_ROOT:
         no_law += (READY,)  # centred features have a smaller rank
-    if target.ops is not None and not target.ops.implementation.pools_triangles:
-        no_law += (ON_TRIANGLES,)
+    if target.ops is not None and not target.ops.implementation.pools_normalized:
+        no_law += (NORMALIZED,)
     if target.ops is not None and not _describes(target):
         no_law += (READY, UPPER, TWO_STREAMS)
     return tuple(name for name in _LAWS[target.operation] if name not in no_law)
@@ -293,8 +291,6 @@ class _Run:
 
     def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array:
         target, operation = self.target, OPERATIONS[self.target.operation]
-        if options.get("symmetric") and target.ops.implementation.pools_triangles:
-            X = np.where(np.tri(len(X), dtype=bool), X, X.dtype.type(np.nan))
         arrays: dict[str, Array | None] = {operation.arrays[0]: X}
         if a is not None:
             arrays["a"] = a

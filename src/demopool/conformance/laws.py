@@ -18,7 +18,7 @@ import numpy as np
 from .. import reference
 from ..errors import Unsupported
 from ..problem.hashing import Hashes, hashes
-from ..problem.vocabulary import NORMALIZATIONS, Dtype
+from ..problem.vocabulary import Dtype
 from . import tolerance
 from .features import Array
 
@@ -254,29 +254,43 @@ def _scale_free(run: Run, X: Array, dtype: str) -> Distance:
     return distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
 
 
-def _pooled_triangle(run: Run, X: Array, dtype: str) -> Distance:
-    """The lower triangle is the same if the upper one is not asked for."""
-    A = run(X)
-    return distance(np.tril(run(X, triangle=True)), np.tril(A), pool_allowed(X, A, dtype))
+NORMALIZED = "pooled and normalised at once"
+"""A law only of backends that have ``pools_normalized``."""
+
+# Features enough for several tiles of any kernel, and few of them: tiles are what matters here.
+_ROWS, _SIDE = 9, 150
 
 
-def _normalized_triangle(run: Run, X: Array, dtype: str) -> Distance:
-    """A symmetric matrix is normalised from its lower triangle; ``run`` puts NaN above it."""
-    v = X.reshape(-1)[:_TRIANGLE]
-    S = np.outer(v, v).astype(X.dtype)
-    allowed = _normalize_allowed(S, None, dtype)
+def _pooled_and_normalized(run: Run, X: Array, dtype: str) -> Distance:
+    """As if it were pooled first; of one image, and of several, which may go another way."""
+    wide = np.resize(X, (_ROWS, _SIDE))
     claims = []
-    for kind in NORMALIZATIONS:
-        options: dict[str, Any] = {"axes": 2, "kind": kind}
-        claims.append(distance(run(S, symmetric=True, **options), run(S, **options), allowed))
+    for given in (wide[np.newaxis], np.stack([wide, wide[::-1]])):
+        pooled = run(given)
+        for kind in ("signed-sqrt-l2", "l2"):
+            found = run(given, norm=kind)
+            if (found != found.swapaxes(-1, -2)).any():
+                return Distance(float(np.abs(found - found.swapaxes(-1, -2)).max()), 0.0)
+            claims += [
+                _normalized(one, A, kind, pool_allowed(image, A, dtype), dtype)
+                for one, A, image in zip(found, pooled, given, strict=True)
+            ]
     return max(claims, key=excess)
 
 
-# Enough for several tiles of any kernel.
-_TRIANGLE = 150
-
-ON_TRIANGLES = "one triangle is enough"
-"""A law only of backends that have ``pools_triangles``."""
+def _normalized(found: Array, A: Array, kind: str, pooled: Array, dtype: str) -> Distance:
+    """Of a matrix that was ``pooled`` twice, with so much error. Roots are squared again: they make
+    much of the rounding of small entries."""
+    found, wanted = found.astype(np.float64), reference.normalize(A, axes=2, kind=kind)
+    power = 2
+    if kind == "signed-sqrt-l2":
+        found, wanted, power = found * np.abs(found), wanted * np.abs(wanted), 1
+    # The norm of errors that are all as large as may be, over that of A.
+    sizes = np.abs(A.astype(np.float64))
+    norm = (sizes**power).sum() ** (1 / power)
+    errors = A.size ** (1 / power) * sizes.max() / (norm or 1.0)
+    allowed = pooled * (1 + errors) + 2 * tolerance.for_normalize(dtype, A.size)
+    return distance(found, wanted, allowed)
 
 
 # --- tolerances by operation ---
@@ -321,7 +335,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "batch equals loop": _batch_equals_loop(pool_allowed),
         "symmetric": _symmetric,
         "positive semi-definite": _positive(pool_allowed),
-        ON_TRIANGLES: _pooled_triangle,
+        NORMALIZED: _pooled_and_normalized,
     },
     "sketch": {
         "unbiased kernel estimate": _kernel_estimate,
@@ -355,7 +369,6 @@ LAWS: dict[str, dict[str, Law]] = {
     "normalize": {
         "unit length": _unit_length,
         "scale free": _scale_free,
-        ON_TRIANGLES: _normalized_triangle,
     },
 }
 

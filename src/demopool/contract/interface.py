@@ -93,12 +93,12 @@ class Implementation(ABC):
     kernels: ClassVar[Mapping[tuple[str, str], Kernel]]
     """(operation, route) -> kernel, for every capability without a reason."""
 
-    pools_triangles: ClassVar[bool] = False
-    """Whether ``pool`` takes ``triangle`` and ``normalize`` takes ``symmetric``, both False unless
-    given. ``pool(X, a, order=2, triangle=True)`` need only fill the lower triangles, the upper may
-    hold anything; ``normalize(v, axes=2, ..., symmetric=True)`` reads only the lower triangles and
-    writes both. ``describe`` then passes over a large result less often: nothing is mirrored
-    first. A subclass that replaces one of the two kernels sets this anew."""
+    pools_normalized: ClassVar[bool] = False
+    """Whether ``pool`` takes ``norm``, a kind of ``normalize`` and "none" unless given.
+    ``pool(X, a, order=2, norm="l2")`` returns the matrices after their final normalisation, exactly
+    symmetric. How is the backend's own affair: it may work on one triangle, in place, or sum while
+    it multiplies, and so pass over a large result less often. ``norm`` is given with order 2 only.
+    A subclass that replaces the kernel by one without ``norm`` sets this to False."""
 
     @abstractmethod
     def inspect(self, array: Any) -> ArrayFacts | None:

@@ -84,22 +84,26 @@ class Operations:
         a: Any = None,
         *,
         order: int = 2,
-        triangle: bool = False,
+        norm: str = "none",
         route: str = "auto",
     ) -> Any:
         """Weighted pooling, ``(..., n, d), (..., n) -> (..., d, d)``, or ``(..., d)`` for order 1.
 
         ``a=None`` is sum pooling. Weights must be >= 0; with a negative one the result is NaN or
-        not what it should be. With ``triangle=True`` only the lower triangle of each matrix is
-        sure to be right; ``normalize(..., axes=2, symmetric=True)`` needs no more. ``route`` says
-        how the products are made; most backends have ``direct`` alone.
+        not what it should be. ``norm`` is a ``kind`` of :meth:`normalize`, here of each result, a
+        matrix or for order 1 a vector: the same as calling that next, in fewer passes over a matrix
+        where the backend can. ``route`` says how the products are made; most backends have
+        ``direct`` alone.
         """
-        triangle = validated(triangle=triangle)
+        norm = validated(norm=norm)
         facts = self.inspect_features(X)
         self._weights_of(a, facts)
         kernel = self._kernel("pool", route, facts, order)
-        only = {"triangle": True} if self._in_triangles(triangle, order) else {}
-        return kernel(X, a, order=order, **only)
+        if norm == "none":
+            return kernel(X, a, order=order)
+        if order == 2 and self.implementation.pools_normalized:
+            return kernel(X, a, order=order, norm=norm)
+        return self.normalize(kernel(X, a, order=order), axes=order, kind=norm, overwrite=True)
 
     def sketch(self, X: Any, hashes: Hashes | Prepared) -> Any:
         """Tensor Sketch of every feature, ``(..., n, d) -> (..., n, k)``."""
@@ -160,16 +164,12 @@ class Operations:
         axes: int = 1,
         kind: str = "signed-sqrt-l2",
         overwrite: bool = False,
-        symmetric: bool = False,
     ) -> Any:
         """Signed square root, then l2 over the last ``axes`` axes together; zeros stay zeros.
 
         ``overwrite=True`` lets the backend reuse the memory of ``v`` for the result.
-        ``symmetric=True``, for matrices (``axes=2``), takes what this backend's
-        ``pool(..., triangle=True)`` returned.
         """
         axes, kind, overwrite = validated(axes=axes, kind=kind, overwrite=overwrite)
-        symmetric = validated(symmetric=symmetric)
         facts = self._facts(v, "v")
         if len(facts.shape) < axes or 0 in facts.shape[len(facts.shape) - axes :]:
             raise InvalidInput(
@@ -177,18 +177,8 @@ class Operations:
                 f"got shape {facts.shape}."
             )
         self._demand("normalize", "direct", facts)
-        if symmetric and (axes != 2 or facts.shape[-2] != facts.shape[-1]):
-            raise InvalidInput(
-                f"v must be square matrices, with axes=2, for symmetric=True; "
-                f"got shape {facts.shape} and axes={axes}."
-            )
         kernel = self.implementation.kernels["normalize", "direct"]
-        half = {"symmetric": True} if self._in_triangles(symmetric) else {}
-        return kernel(v, axes=axes, kind=kind, overwrite=overwrite, **half)
-
-    def _in_triangles(self, wanted: bool, order: int = 2) -> bool:
-        """Whether to ask a kernel for it: one that cannot computes both triangles."""
-        return wanted and order == 2 and self.implementation.pools_triangles
+        return kernel(v, axes=axes, kind=kind, overwrite=overwrite)
 
     # --- the paper's analysis, made of these ---
 

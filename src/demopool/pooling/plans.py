@@ -21,8 +21,7 @@ from ..profiles import auto
 from .operations import Operations
 
 SMALL = 64
-"""Matrices of up to so many rows are mirrored when they are pooled, which their norm gains nothing
-from doing."""
+"""Matrices of up to so many rows are pooled and then normalised: nothing is gained at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +110,9 @@ class Step(NamedTuple):
 class Plan:
     """How features of one shape and dtype become descriptors on one backend.
 
-    weigh          None for weights of 1
-    pool           of features, hashes if it makes a sketch, and weights if ``is_weighted``
-    in_triangles   the norm mirrors a matrix while it scales it, so pooling does not
+    weigh       None for weights of 1
+    pool        of features, hashes if it makes a sketch, and weights if ``is_weighted``
+    normalize   None where ``pool`` does it
     """
 
     ops: Operations
@@ -121,8 +120,7 @@ class Plan:
     pool: Step
     is_weighted: bool
     hashes: Hashes | None
-    normalize: Step
-    in_triangles: bool
+    normalize: Step | None
     length: int
 
     def run(self, X: Any) -> Any:
@@ -132,11 +130,8 @@ class Plan:
             arguments.append(self.ops.prepare(self.hashes).ready)
         if self.is_weighted:
             arguments.append(None if self.weigh is None else self._do(self.weigh, X))
-        v = self._do(self.pool, *arguments)
-        shape = (*X.shape[:-2], self.length)
-        if self.in_triangles:
-            return self._do(self.normalize, v).reshape(shape)
-        return self._do(self.normalize, v.reshape(shape))
+        v = self._do(self.pool, *arguments).reshape((*X.shape[:-2], self.length))
+        return v if self.normalize is None else self._do(self.normalize, v)
 
     def _do(self, step: Step, *arrays: Any) -> Any:
         return self.ops.implementation.kernels[step.kernel](*arrays, **step.parameters)
@@ -158,24 +153,18 @@ def plan(ops: Operations, asked: Wanted, route: str, facts: ArrayFacts) -> Plan:
         steps[name] = Step((name, taken), parameters)
     ops.route("normalize", "direct", facts._replace(dtype=work))
     last = kind.operations[-1]
-    in_triangles = (
-        last == "pool"
-        and order == 2
-        and d > SMALL
-        and asked.normalize != "none"
-        and ops.implementation.pools_triangles
-    )
     ending: dict[str, Any] = {"axes": 1, "kind": asked.normalize, "overwrite": True}
-    if in_triangles:
-        steps[last].parameters["triangle"] = True
-        ending |= {"axes": 2, "symmetric": True}
+    normalize: Step | None = Step(("normalize", "direct"), ending)
+    is_large_matrix = last == "pool" and order == 2 and d > SMALL
+    if is_large_matrix and asked.normalize != "none" and ops.implementation.pools_normalized:
+        steps[last].parameters["norm"] = asked.normalize
+        normalize = None
     return Plan(
         ops,
         steps.get("weights"),
         steps[last],
         last in ("pool", "pool_sketch"),
         hashes(d, asked.k, asked.seed) if kind.is_sketched else None,
-        Step(("normalize", "direct"), ending),
-        in_triangles,
+        normalize,
         asked.k if kind.is_sketched else d**order,
     )

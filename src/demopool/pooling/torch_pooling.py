@@ -13,7 +13,6 @@ from torch.fx.experimental import symbolic_shapes
 from ..errors import InvalidInput
 from ..implementations.torch_any import tensors
 from ..implementations.torch_any.implementation import KERNELS
-from ..implementations.torch_any.pool import direct_normalized
 from ..problem.parameters import validated
 from ..problem.vocabulary import DTYPES
 from ..profiles import auto
@@ -157,7 +156,8 @@ class WeightedPooling(Pooling):
 
     def _normalized(self, X: Tensor, route: str) -> Tensor:
         weights = self._weights(X, route)
-        return direct_normalized(X, weights, kind=self.normalize).flatten(1)
+        pooled: Tensor = KERNELS["pool", "direct"](X, weights, order=2, norm=self.normalize)
+        return pooled.flatten(1)
 
 
 def _rows(x: Tensor, layout: str | None) -> Tensor:

@@ -61,15 +61,21 @@ def copied(made: Made) -> list[Launch]:
 
 
 def outer(made: Made) -> list[Launch]:
-    """CuPy's also without the mirror image."""
-    lower = (made.b.launches.LOWER,) if made.b.name == "cupy" else ()
-    return [
+    """CuPy's also with the sum for the norm and without the mirror image; of products that grow and
+    that shrink by powers of two as well."""
+    usual = [
         made(whole(2, 19, 109), counting(2, 19)),
         made(whole(2, 3, 131), None),
-        made(whole(1, 45, 87), counting(1, 45), *lower),
+        made(whole(1, 45, 87), counting(1, 45)),
         made(whole(1, 8, 120), None),
-        made(whole(2, 3, 70), None, *lower),
     ]
+    if made.b.name == "numba":
+        return [*usual, made(whole(2, 3, 70), None)]
+    kinds = (made.b.launches.LOWER_1, made.b.launches.LOWER_2)
+    powers = (2.0 ** (np.arange(120) % 40 - 20)).astype(f32)
+    uneven = np.stack([powers, powers[::-1]])[:, None]
+    given = (whole(2, 19, 70, most=3), uneven, whole(2, 8, 131, most=2), np.zeros((2, 3, 35), f32))
+    return [*usual, *(made(X, None, kind) for X in given for kind in kinds)]
 
 
 def outer_parts(made: Made) -> list[Launch]:

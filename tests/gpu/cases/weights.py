@@ -31,23 +31,22 @@ def gram_parts(made: Made) -> list[Launch]:
 
 
 def from_parts(made: Made) -> list[Launch]:
-    """Parts of K with its row sums, and of A. Rows are written four at a time, in both halves of a
-    tile: the last one is each of them."""
+    """Parts of K with its row sums, and of A, with the sum for its norm too. Rows are written four
+    at a time, in both halves of a tile: the last one is each of them."""
     there = made.b.launches
     kinds = [there.SQUARE, there.RECTIFY, there.KEEP]
     if made.b.name == "cupy":
-        kinds.append(there.LOWER)
+        kinds += [there.LOWER_1, there.LOWER_2]
     sizes = [(2, 109, 2), (1, 131, 3), (1, 70, 1), (2, 87, 1), (1, 120, 2)]
-    sizes += [(1, n, 1) for n in (4, 5, 34, 35)]
-    return [
-        there.from_parts(
-            whole(images * grids.triangle(n), count, grids.TILE**2) * f32(0.5),
-            np.full((images, n, n), np.nan, f32),
-            np.full((images, grids.tiles(n), n), np.nan, f32),
-            kinds[i % len(kinds)],
-        )
-        for i, (images, n, count) in enumerate(sizes)
-    ]
+    sizes += [(1, n, 1) for n in (4, 5, 34, 35)] + [(2, 70, 2)]
+    found = []
+    for i, (images, n, count) in enumerate(sizes):
+        kind, tiles = kinds[i % len(kinds)], grids.triangle(n)
+        parts = whole(images * tiles, count, grids.TILE**2) * f32(0.5)
+        of_image = (2, tiles) if kind > there.KEEP else (grids.tiles(n), n)
+        shapes = ((images, n, n), (images, *of_image))
+        found.append(there.from_parts(parts, *(np.full(z, np.nan, f32) for z in shapes), kind))
+    return found
 
 
 def from_triangle(made: Made) -> list[Launch]:
