@@ -128,7 +128,8 @@ class Launcher(ABC):
         return value
 
     def read(self, array: Array) -> Any:
-        """Values on the host, which waits for them. Only powers ask, once, after their solver."""
+        """Values on the host, which waits for them. A check of features asks, and powers do, once,
+        after their solver."""
         return np.asarray(self.raw(array))
 
     def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
@@ -138,5 +139,5 @@ class Launcher(ABC):
         """Where another array is, and of its dtype unless one is given."""
         return self.xp.empty(shape, dtype=dtype or like.dtype, device=like.device)
 
-    def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
-        return self.xp.zeros(shape, dtype=like.dtype, device=like.device)
+    def zeros(self, shape: tuple[int, ...], like: Array, dtype: Any = None) -> Array:
+        return self.xp.zeros(shape, dtype=dtype or like.dtype, device=like.device)

@@ -73,16 +73,23 @@ class Sinkhorn(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        X: Tensor, gamma: float, tau: float, iterations: int, order: int, route: str, backward: str
+        X: Tensor,
+        gamma: float,
+        tau: float,
+        iterations: int,
+        order: int,
+        route: str,
+        backward: str,
+        ordinary: bool = False,
     ) -> tuple[Tensor, Tensor]:
         found = []
         for given in tensors.chunks(X, sinkhorn.image_bytes(X)):
             images = tensors.working(given)
-            c = tensors.range_factor(images)
-            K = sinkhorn.kernel(tensors.scaled(images, c), order, route)
+            c = None if ordinary else tensors.range_factor(images)
+            K = sinkhorn.kernel(images if c is None else tensors.scaled(images, c), order, route)
             keep = backward == "unrolled"
             a, way = sinkhorn.forward(K, gamma, tau, iterations, keep=keep)
-            found.append((a * _back(c, gamma, tau, iterations, order), way))
+            found.append((a if c is None else a * _back(c, gamma, tau, iterations, order), way))
         if len(found) == 1:
             return found[0]
         return torch.cat([a for a, _ in found]), torch.cat([way for _, way in found])

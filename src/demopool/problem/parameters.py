@@ -171,6 +171,7 @@ _RULES: dict[str, Rule] = {
     "overwrite": _boolean,
     "triangle": _boolean,
     "symmetric": _boolean,
+    "ordinary": _boolean,
     "dtype": _dtype,
     "data": _one_of("host", "device"),
     "caches": _one_of("warm", "cold"),
