@@ -93,8 +93,9 @@ def test_the_public_operations_take_what_the_table_says(name: str) -> None:
     named = {p.name for p in given if p.kind is Parameter.KEYWORD_ONLY}
     assert positional == operation.arrays
     picked = ("route", "accuracy") if "p" in operation.parameters else ("route",)
-    # Not in every kernel's signature: only backends with pools_triangles are given it.
-    half = {"pool": {"triangle"}, "normalize": {"symmetric"}}.get(name, set())
+    # Not in every kernel's signature: only backends that promise to take them are given these.
+    more = {"pool": "triangle", "normalize": "symmetric", "weights": "ordinary"}
+    half = {more[name]} if name in more else set()
     assert named == {*operation.parameters, *(picked if operation.is_routed else ())} | half
     assert operation.is_routed == (len(routes_of(name)) > 1)
 
