@@ -125,7 +125,11 @@ def _ordinary_weights(run: Run, X: Array, dtype: str) -> Distance:
     scales.append(np.where(np.arange(len(X))[:, np.newaxis] % 3 == 0, 0.0, scales[2]))
     images = (unit_rows * np.stack(scales)).astype(X.dtype)
     claims = []
-    for options in ({"gamma": 0.3}, {"gamma": 0.0, "tau": 0.9, "iterations": 5}):
+    settings: tuple[dict[str, Any], ...] = (
+        {"gamma": 0.3},
+        {"gamma": 0.0, "tau": 0.9, "iterations": 5},
+    )
+    for options in settings:
         told, untold = run(images, ordinary=True, **options), run(images, **options)
         allowed = tolerance.for_weights(images, dtype, **options, order=run.order)
         each = zip(told, untold, allowed, strict=True)
