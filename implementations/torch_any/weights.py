@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from . import tensors
-from .autograd import Sinkhorn
+from .autograd import Sinkhorn, weights_and_iterates
 
 
 def dense(
@@ -42,7 +42,7 @@ def _weights(
     settings = (gamma, tau, iterations, order, route)
     if tensors.is_plain(images) and not tensors.needs_derivative(images):
         # No iterates are kept, and torch does not look up the function's signature.
-        a, _ = Sinkhorn.forward(images, *settings, "implicit", ordinary)
+        a, _ = weights_and_iterates(images, *settings, keep=False, ordinary=ordinary)
     else:
         a, _ = Sinkhorn.apply(images, *settings, backward)
     return a.reshape(X.shape[:-1])
