@@ -14,7 +14,7 @@ from demopool.problem import parameters
 from demopool.problem.parameters import validated
 
 X = np.random.default_rng(0).standard_normal((5, 4), dtype=np.float32)
-LOW, HIGH = values.ORDINARY
+LOW, HIGH = values.ordinary_range(5, 16)
 
 
 def _refuse(*_: Any) -> None:
@@ -69,7 +69,7 @@ def test_numbers_of_other_types_come_out_as_plain_ones() -> None:
 @pytest.mark.parametrize("order", [1, 2])
 def test_no_check_can_find_anything_in_ordinary_values(work: str, order: int) -> None:
     magnitudes = np.array([[LOW, HIGH], [HIGH, HIGH], [LOW, LOW]])
-    assert values.are_ordinary(magnitudes)
+    assert values.are_ordinary(magnitudes, LOW, HIGH)
     values.check_finite(magnitudes, "error")
     values._check_range(magnitudes, (2**31, 2**31), work)
     values._check_faint(magnitudes, work, order)
@@ -80,7 +80,9 @@ def test_no_check_can_find_anything_in_ordinary_values(work: str, order: int) ->
 
 @pytest.mark.parametrize("value", [0.0, LOW / 2, HIGH * 2, np.inf, np.nan])
 def test_other_values_are_looked_at(value: float) -> None:
-    assert not values.are_ordinary(np.array([[1.0, 1.0], [value, 1.0]]))
+    magnitudes = np.array([[1.0, 1.0], [value, 1.0]])
+    assert not values.are_ordinary(magnitudes, LOW, HIGH)
+    assert values.are_ordinary(magnitudes, LOW, HIGH, zero_rows=True) == (value == 0)
 
 
 def test_ordinary_values_are_not_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,8 @@ def test_a_quick_look_never_takes_for_ordinary_what_is_not(value: float, dtype: 
     features = np.ones((3, 5, 16), dtype)
     features[1, 2] = value
     quick = ops.implementation.looks_ordinary(features, LOW, HIGH)
-    assert values.are_ordinary(ops.implementation.row_magnitudes(features)) or not quick
+    magnitudes = ops.implementation.row_magnitudes(features)
+    assert values.are_ordinary(magnitudes, LOW, HIGH) or not quick
     assert quick == (value in (LOW, LOW * 8, 1.0, HIGH / 8))
 
 

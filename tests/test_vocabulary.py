@@ -93,9 +93,9 @@ def test_the_public_operations_take_what_the_table_says(name: str) -> None:
     named = {p.name for p in given if p.kind is Parameter.KEYWORD_ONLY}
     assert positional == operation.arrays
     picked = ("route", "accuracy") if "p" in operation.parameters else ("route",)
-    # Not in every kernel's signature: only backends with pools_normalized are given it.
-    norm = {"norm"} if name == "pool" else set()
-    assert named == {*operation.parameters, *(picked if operation.is_routed else ())} | norm
+    # Not in every kernel's signature: only backends that promise to take them are given these.
+    more = {"pool": {"norm"}, "weights": {"ordinary"}}.get(name, set())
+    assert named == {*operation.parameters, *(picked if operation.is_routed else ())} | more
     assert operation.is_routed == (len(routes_of(name)) > 1)
 
 

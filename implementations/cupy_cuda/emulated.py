@@ -14,7 +14,7 @@ from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
-from . import signatures
+from . import signatures, weights
 from .launcher import Array, Launch, Launcher
 from .works import WORKS
 
@@ -103,7 +103,13 @@ class CupyPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device."""
 
     pools_normalized = True
+    takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
+
+    def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
+        if X.dtype == np.float16 or not X.flags.c_contiguous:
+            return False
+        return weights.are_ordinary(EMULATOR, X, low, high, zero_rows)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return prepare(hashes, EMULATOR.asarray)

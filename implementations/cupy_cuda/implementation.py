@@ -13,6 +13,7 @@ from demopool.errors import InvalidInput
 from demopool.implementations.shared import images
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
+from . import weights
 from .gpu import Gpu, cupy, gpu, gpus, refuse_capture
 from .launcher import Array
 from .works import WORKS
@@ -49,6 +50,7 @@ class CupyCudaImplementation(Implementation):
     """
 
     pools_normalized = True
+    takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def inspect(self, array: Any) -> ArrayFacts | None:
@@ -81,6 +83,15 @@ class CupyCudaImplementation(Implementation):
         array = _as_cupy(array)
         with gpu(array.device.id).active():
             return array.astype(dtype, copy=False)
+
+    def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
+        """Not of half precision or by stride, which would be copied first."""
+        X = _as_cupy(X)
+        if X.dtype == np.float16 or not X.flags.c_contiguous:
+            return False
+        on = gpu(X.device.id)
+        with on.active():
+            return weights.are_ordinary(on, X, low, high, zero_rows)
 
     def row_magnitudes(self, X: Array) -> NDArray[Any]:
         X = _as_cupy(X)

@@ -128,7 +128,8 @@ class Launcher(ABC):
         return value
 
     def read(self, array: Array) -> Any:
-        """Values on the host, which waits for them. Only powers ask, once, after their solver."""
+        """Values on the host, which waits for them. A check of features asks, and powers do, once,
+        after their solver."""
         return np.asarray(self.raw(array))
 
     def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:

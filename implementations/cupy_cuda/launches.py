@@ -21,6 +21,13 @@ SQUARE, RECTIFY, KEEP, LOWER_1, LOWER_2 = range(5)
 # --- magnitudes ---
 
 
+def unordinary(X: Array, found: Array, low: float, high: float, zero_rows: bool) -> Launch:
+    """``found`` is one number, for all rows of all images."""
+    rows, d, T = prod(X.shape[:-1]), X.shape[-1], number(X)
+    _, shape = grids.rows(1, rows)
+    return "unordinary", shape, (X, found, u64(rows), u32(d), T(low), T(high), i32(zero_rows))
+
+
 def largest(V: Array, out: Array) -> Launch:
     images, values = V.shape
     chunks, shape = grids.chunks(images, values)

@@ -103,11 +103,12 @@ def dense(
     tau: float,
     iterations: int,
     order: int,
+    ordinary: bool = False,
     gram: Gram = gram,
     iterate: Iterate = by_passes,
 ) -> Array:
     """K in memory, made with its row sums, and then all iterations but the first."""
-    X, exponents = _in_range(on, X)
+    X, exponents = (X, None) if ordinary else _in_range(on, X)
     K, sums = gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     targets, a, other = _vectors(on, X)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
@@ -118,12 +119,19 @@ def dense(
 
 
 def matrix_free(
-    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+    on: Launcher,
+    X: Array,
+    *,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    ordinary: bool = False,
 ) -> Array:
     """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, two products and one kernel for
     each iteration. Rows for which that is a difference of large numbers are summed entry by entry,
     other ones in every iteration (``shared/cancellation.py`` says which)."""
-    X, exponents = _in_range(on, X)
+    X, exponents = (X, None) if ordinary else _in_range(on, X)
     sums = on.empty(X.shape[:-1], X)
     targets, a, other = _vectors(on, X)
     on.run(launches.free_sums(X, *_through_moment(on, X, None), sums, ALIGNED))
@@ -150,6 +158,13 @@ def _vectors(on: Launcher, X: Array) -> tuple[Array, Array, Array]:
     return space[0, ...], space[1, ...], space[2, ...]
 
 
+def are_ordinary(on: Launcher, X: Array, low: float, high: float, zero_rows: bool) -> bool:
+    """As ``Implementation.looks_ordinary``: X is read once, and one number by the host."""
+    found = on.zeros((1,), X, on.xp.int32)
+    on.run(launches.unordinary(X, found, low, high, zero_rows))
+    return not on.read(found)[0]
+
+
 def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
     """A copy whose largest value in every image is near 1, and the exponents of the scale."""
     images, n, d = X.shape
@@ -159,8 +174,11 @@ def _in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
     return out, exponents
 
 
-def _restored(on: Launcher, a: Array, exponents: Array, power: Fraction) -> Array:
-    """With the scale of the features put back (``shared/scaling.py`` has the law)."""
+def _restored(on: Launcher, a: Array, exponents: Array | None, power: Fraction) -> Array:
+    """With the scale of the features put back (``shared/scaling.py`` has the law), in memory of
+    their own."""
+    if exponents is None:
+        return on.xp.asarray(a, copy=True)
     out = on.empty(a.shape, a)
     on.run(launches.restored(a, exponents, out, power))
     return out

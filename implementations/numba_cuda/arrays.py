@@ -28,6 +28,16 @@ def in_range(on: Launcher, X: Array) -> tuple[Array, Array]:
     return out, exponents
 
 
+def are_ordinary(on: Launcher, X: Array, low: float, high: float, zero_rows: bool) -> bool:
+    """As ``Implementation.looks_ordinary``: X is read once, and one number by the host. Kernels
+    have no half precision."""
+    if X.dtype.itemsize == 2:
+        return False
+    found = zeros(on, (1,), np.int32)
+    on.run(launches.unordinary(X, found, low, high, zero_rows))
+    return not on.read(found)[0]
+
+
 def largest(on: Launcher, V: Array) -> Array:
     """max |v| of every row of a matrix."""
     found = zeros(on, (V.shape[0],), V.dtype)

@@ -15,6 +15,7 @@ from demopool.implementations.shared import images
 from demopool.implementations.shared.host import HostImplementation
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
+from . import arrays
 from .launcher import Array, Launch, Launcher
 from .works import WORKS
 
@@ -40,6 +41,9 @@ class NumbaEmulator(Launcher):
         return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else -1, dtype)
 
     def asarray(self, array: Any) -> Array:
+        return array
+
+    def read(self, array: Array) -> Any:
         return array
 
     def launch(self, launch: Launch) -> None:
@@ -92,7 +96,11 @@ def _place(array: Array) -> tuple[Launcher, Array]:
 class NumbaPtxImplementation(HostImplementation):
     """NumPy arrays stand for those of a device; half precision is not taken."""
 
+    takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
+
+    def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
+        return arrays.are_ordinary(*_place(X), low, high, zero_rows)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return prepare(hashes, EMULATOR.asarray)

@@ -75,6 +75,11 @@ class Gpu(Launcher):
         self.after(there)
         return True
 
+    def read(self, array: Array) -> Any:
+        found = array.copy_to_host(stream=self.stream)
+        self.wait()
+        return found
+
     def asarray(self, array: Any) -> Array:
         return numba_cuda().to_device(array, stream=self.stream)
 

@@ -29,6 +29,7 @@ def _place(array: Any) -> tuple[Launcher, Array]:
 class NumbaCudaImplementation(Implementation):
     """Device arrays of Numba, and any with ``__cuda_array_interface__``, where they are."""
 
+    takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def inspect(self, array: Any) -> ArrayFacts | None:
@@ -44,14 +45,17 @@ class NumbaCudaImplementation(Implementation):
     def to_numpy(self, array: Array) -> NDArray[Any]:
         on = gpu_of(array)
         with on.active():
-            found = numba_cuda().as_cuda_array(array, sync=False).copy_to_host(stream=on.stream)
-            on.wait()
-        return np.asarray(found)
+            return on.read(numba_cuda().as_cuda_array(array, sync=False))
 
     def cast(self, array: Array, dtype: str) -> Array:
         on, found = _place(array)
         with on.active():
             return found if found.dtype == dtype else arrays.copied(on, found, np.dtype(dtype))
+
+    def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
+        on, X = _place(X)
+        with on.active():
+            return arrays.are_ordinary(on, X, low, high, zero_rows)
 
     def row_magnitudes(self, X: Array) -> NDArray[Any]:
         on, X = _place(X)

@@ -56,5 +56,9 @@ class Launcher(ABC):
     def asarray(self, array: Any) -> Array:
         """A NumPy array, on this device."""
 
+    @abstractmethod
+    def read(self, array: Array) -> Any:
+        """Values on the host, which waits for them: only a check of features asks."""
+
     def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
         return array.reshape(shape)

@@ -33,6 +33,15 @@ def copied(array: Array, out: Array) -> Launch:
     return kernels.copied, grids.flat(prod(array.shape)), (array, flat(out))
 
 
+def unordinary(X: Array, found: Array, low: float, high: float, zero_rows: bool) -> Launch:
+    """``found`` is one number, for all rows of all images."""
+    rows, d = prod(X.shape[:-1]), X.shape[-1]
+    kind = np.dtype(f"i{X.dtype.itemsize}")
+    limits = np.array([low, high], X.dtype).view(kind)
+    args = (X.reshape((rows, d)).view(kind), found, np.iinfo(kind).max, *limits, i32(zero_rows))
+    return kernels.unordinary, grids.rows(1, rows)[1], args
+
+
 def largest(V: Array, out: Array) -> Launch:
     chunks, shape = grids.chunks(*V.shape)
     return kernels.largest, shape, (V, out, i32(chunks))

@@ -12,12 +12,19 @@ from .launcher import Array, Launcher
 
 
 def dense(
-    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+    on: Launcher,
+    X: Array,
+    *,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    ordinary: bool = False,
 ) -> Array:
     """K in memory, made once with its row sums; then a pass over it for each iteration but the
     first, or all of them in shared memory where K fits."""
     images, n, _ = X.shape
-    X, exponents = arrays.in_range(on, X)
+    X, exponents = (X, None) if ordinary else arrays.in_range(on, X)
     K, sums = _gram(on, X, launches.SQUARE if order == 2 else launches.RECTIFY)
     a, targets = on.empty((images, n), X.dtype), on.empty((images, n), X.dtype)
     on.run(launches.first_step(sums, targets, a, gamma, tau, iterations))
@@ -28,19 +35,27 @@ def dense(
         for _ in range(iterations - 1):
             on.run(launches.step(K, targets, a, other, tau))
             a, other = other, a
-    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
-    on.run(launches.restored(a, exponents, power))
+    if exponents is not None:
+        power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+        on.run(launches.restored(a, exponents, power))
     return a
 
 
 def matrix_free(
-    on: Launcher, X: Array, *, gamma: float, tau: float, iterations: int, order: int
+    on: Launcher,
+    X: Array,
+    *,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    ordinary: bool = False,
 ) -> Array:
     """K is never built: ``(K v)_i = x_i^T (X^T diag(v) X) x_i``, and entry by entry for the rows
     where that is a difference of large numbers, other ones in every iteration
     (``shared/cancellation.py`` says which)."""
     images, n, _ = X.shape
-    X, exponents = arrays.in_range(on, X)
+    X, exponents = (X, None) if ordinary else arrays.in_range(on, X)
     multiply, ones = _without_kernel(on, X), on.empty((images, 0), X.dtype)
     a, targets, sums = (on.empty((images, n), X.dtype) for _ in range(3))
     multiply(ones, sums)
@@ -48,8 +63,9 @@ def matrix_free(
     for _ in range(iterations - 1):
         multiply(a, sums)
         on.run(launches.update(sums, targets, a, tau))
-    power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
-    on.run(launches.restored(a, exponents, power))
+    if exponents is not None:
+        power = scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order)
+        on.run(launches.restored(a, exponents, power))
     return a
 
 

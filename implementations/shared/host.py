@@ -32,7 +32,7 @@ class HostImplementation(Implementation):
     def cast(self, array: Array, dtype: str) -> Array:
         return array.astype(dtype, copy=False)
 
-    def looks_ordinary(self, X: Array, low: float, high: float) -> bool:
+    def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
         return look_ordinary(X, low, high)
 
     def row_magnitudes(self, X: Array) -> Array:

@@ -75,17 +75,8 @@ class Sinkhorn(torch.autograd.Function):
     def forward(
         X: Tensor, gamma: float, tau: float, iterations: int, order: int, route: str, backward: str
     ) -> tuple[Tensor, Tensor]:
-        found = []
-        for given in tensors.chunks(X, sinkhorn.image_bytes(X)):
-            images = tensors.working(given)
-            c = tensors.range_factor(images)
-            K = sinkhorn.kernel(tensors.scaled(images, c), order, route)
-            keep = backward == "unrolled"
-            a, way = sinkhorn.forward(K, gamma, tau, iterations, keep=keep)
-            found.append((a * _back(c, gamma, tau, iterations, order), way))
-        if len(found) == 1:
-            return found[0]
-        return torch.cat([a for a, _ in found]), torch.cat([way for _, way in found])
+        keep = backward == "unrolled"
+        return weights_and_iterates(X, gamma, tau, iterations, order, route, keep=keep)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -116,6 +107,30 @@ class Sinkhorn(torch.autograd.Function):
                 pairs = sinkhorn.unrolled(K, gamma, tau, steps, w)
             found.append(tensors.scaled(K.pull_back(pairs), c))
         return found[0] if len(found) == 1 else torch.cat(found), *nothing
+
+
+def weights_and_iterates(
+    X: Tensor,
+    gamma: float,
+    tau: float,
+    iterations: int,
+    order: int,
+    route: str,
+    *,
+    keep: bool,
+    ordinary: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Of images, which are not scaled if they are ordinary; iterates if they are to be kept."""
+    found = []
+    for given in tensors.chunks(X, sinkhorn.image_bytes(X)):
+        images = tensors.working(given)
+        c = None if ordinary else tensors.range_factor(images)
+        K = sinkhorn.kernel(images if c is None else tensors.scaled(images, c), order, route)
+        a, way = sinkhorn.forward(K, gamma, tau, iterations, keep=keep)
+        found.append((a if c is None else a * _back(c, gamma, tau, iterations, order), way))
+    if len(found) == 1:
+        return found[0]
+    return torch.cat([a for a, _ in found]), torch.cat([way for _, way in found])
 
 
 def _back(c: Tensor, gamma: float, tau: float, iterations: int, order: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch.utils import dlpack
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
 from demopool.errors import InvalidInput
+from demopool.implementations.shared import ranges
 from demopool.implementations.shared.host import look_ordinary
 from demopool.implementations.shared.table import kernel_table
 
@@ -32,6 +33,7 @@ _DLPACK_CUDA = 2
 class TorchImplementation(Implementation):
     """Kernels run on the tensor's device; with several GPUs, on the tensor's own GPU."""
 
+    takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = KERNELS
 
     def __init__(self, device: str) -> None:
@@ -73,10 +75,12 @@ class TorchImplementation(Implementation):
         return array.to(getattr(torch, dtype))
 
     def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
-        X = X.detach()
-        if X.dtype in tensors.HALF:  # whose minimum is slow on a CPU
-            return self.to_numpy(X.abs().amax(dim=-1))
-        return self.to_numpy(torch.maximum(X.amax(dim=-1), -X.amin(dim=-1)))
+        return self.to_numpy(_row_magnitudes(X.detach()))
+
+    def looks_ordinary(
+        self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
+    ) -> bool:
+        return bool(ranges.are_ordinary(_row_magnitudes(X.detach()), low, high, zero_rows))
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return PreparedHashes.on(self.device, hashes)
@@ -111,6 +115,14 @@ class TorchImplementation(Implementation):
         return int(peak)
 
 
+def _row_magnitudes(X: Tensor) -> Tensor:
+    if X.device.type == "cuda":  # where this is one pass, without a temporary array
+        return torch.linalg.vector_norm(X, torch.inf, dim=-1)
+    if X.dtype in tensors.HALF:  # whose minimum is slow on a CPU
+        return X.abs().amax(dim=-1)
+    return torch.maximum(X.amax(dim=-1), -X.amin(dim=-1))
+
+
 class OnCpu(TorchImplementation):
     """A GPU gains nothing from triangles: it computes and mirrors whole matrices as fast."""
 
@@ -119,7 +131,9 @@ class OnCpu(TorchImplementation):
     def __init__(self) -> None:
         super().__init__("cpu")
 
-    def looks_ordinary(self, X: Tensor, low: float, high: float) -> bool:
+    def looks_ordinary(
+        self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
+    ) -> bool:
         if X.dtype in tensors.HALF or not tensors.is_plain(X) or X.is_neg():
             return False  # NumPy has no view of a tensor to be negated when it is read
         return look_ordinary(X.detach().numpy(), low, high)

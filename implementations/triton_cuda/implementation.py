@@ -13,7 +13,7 @@ from torch import Tensor
 
 from demopool.contract import ArrayFacts, Implementation, Kernel
 from demopool.errors import InvalidInput
-from demopool.implementations.shared import images
+from demopool.implementations.shared import images, ranges
 
 from . import launcher, pool, weights
 from .launcher import Launcher
@@ -39,6 +39,7 @@ def _on_cpu(array: Tensor) -> tuple[Launcher, Tensor]:
 class Interpreted(Implementation):
     """Tensors on the CPU stand for those of a GPU."""
 
+    takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(_WORKS, _on_cpu)
     device = "cpu"
 
@@ -72,7 +73,13 @@ class Interpreted(Implementation):
         return array.to(getattr(torch, dtype))
 
     def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
-        return self.to_numpy(X.abs().amax(dim=-1))
+        return self.to_numpy(torch.linalg.vector_norm(X, torch.inf, dim=-1))
+
+    def looks_ordinary(
+        self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
+    ) -> bool:
+        magnitudes = torch.linalg.vector_norm(X, torch.inf, dim=-1)
+        return bool(ranges.are_ordinary(magnitudes, low, high, zero_rows))
 
 
 class OnGpu(Interpreted):

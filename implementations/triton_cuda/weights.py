@@ -25,12 +25,14 @@ def dense(
     tau: float,
     iterations: int,
     order: int,
+    ordinary: bool = False,
     precision: str = EXACT,
 ) -> Tensor:
     """K in memory, made with its row sums; then all iterations in one program where that can hold
     K, and otherwise a launch for each but the first, which needs the row sums only."""
     images, n, d = X.shape
-    X, exponents = _in_range(on, X)
+    is_scaled = not ordinary and X.dtype != torch.float16
+    X, exponents = _in_range(on, X) if is_scaled else _as_it_is(X)
     K, a = on.empty(images, n, n), on.empty(images, n)
     tiles = blocks(n, TILE)
     sums = on.empty(images, tiles, n)
@@ -61,17 +63,23 @@ def dense(
             ROWS=ROWS, COLUMNS=COLUMNS,
         )  # fmt: skip
         a, other = other, a
-    on.launch("restored", images * of_rows, a, exponents, n, of_rows, *back, ROWS=BLOCK)
+    if is_scaled:
+        on.launch("restored", images * of_rows, a, exponents, n, of_rows, *back, ROWS=BLOCK)
     return a
+
+
+def _as_it_is(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Ordinary features, and any in float16: its largest and smallest numbers, squared twice and
+    summed, fit float32, and a GPU multiplies them exactly on its tensor cores. bfloat16 goes to
+    float32: Triton's interpreter cannot multiply it, so it would not be verified."""
+    X = X.float() if X.dtype == torch.bfloat16 else X
+    return X, torch.zeros(X.shape[0], dtype=torch.int32, device=X.device)
 
 
 def _in_range(on: Launcher, X: Tensor) -> tuple[Tensor, Tensor]:
     """A copy in float32 whose largest value in every image is near 1, and the exponents of the
-    scale. float16 is in range as it is: its largest and smallest numbers, squared twice and summed,
-    fit float32. So it stays as it is, and a GPU multiplies it exactly on its tensor cores."""
+    scale."""
     images, n, d = X.shape
-    if X.dtype == torch.float16:
-        return X, torch.zeros(images, dtype=torch.int32, device=X.device)
     values, chunks = n * d, blocks(n * d, CHUNK)
     parts, out = on.empty(images, chunks), on.empty(*X.shape)
     exponents = on.empty(images, dtype=torch.int32)

@@ -153,6 +153,7 @@ class _Inputs(NamedTuple):
 
 
 _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
+    "unordinary": lambda x: (x.random("ind"), 2.0**-13, 2.0**13, False),
     "largest": lambda x: (x.rows(5000),),
     "scaled": lambda x: (x.rows(10 * x.z.n), x.positive("i")),
     "restored": lambda x: (x.positive("in"), np.arange(x.z.images, dtype=i32), Fraction(0.9)),

@@ -83,6 +83,8 @@ CUPY: dict[str, Mistake] = {
     "a largest value without an atomic": (
         "largest", "[-atomic_largest(&out[image], found)-]"
         "{+out[image] = found > out[image] ? found : out[image]+}", RACE, "argument 1"),
+    "a row too many is looked at": (
+        "unordinary", "if (row [->=-]{+>+} rows) return;  // a whole warp", OUTSIDE, "argument 0"),
     "a value too many for the largest": (
         "largest", "j [-<-]{+<=+} values; j += chunks", OUTSIDE, "argument 0"),
     "two values at a time, at odd places": (

@@ -20,6 +20,7 @@ from .backends import Backend, Launch
 # What a kernel must write is NaN: nobody may read it before.
 _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "copied": ("ind", {"out": "ind"}),
+    "unordinary": ("ind", {"found": "+1"}),
     "largest": ("iv", {"out": "+i"}),
     "scaled": ("iv", {"out": "iv", "exponents": "i"}),
     "restored": ("in", {"out": "in"}),
@@ -109,13 +110,13 @@ def _tiles(sizes: dict[str, int]) -> dict[str, int]:
     """Along a side, in the triangles of all images, and the values of one."""
     images, n, d = (sizes.get(axis, 1) for axis in "ind")
     both = {"N": images * grids.triangle(n), "D": images * grids.triangle(d)}
-    sides = {"t": grids.tiles(n), "s": grids.tiles(d), "m": grids.triangle(d), "2": 2}
+    sides = {"t": grids.tiles(n), "s": grids.tiles(d), "m": grids.triangle(d), "1": 1, "2": 2}
     return {"T": grids.TILE**2, "g": 3, **sides, **both}
 
 
 def _result(name: str, axes: str, sizes: dict[str, int], dtype: Any) -> Array:
     shape = [sizes[axis] for axis in axes.lstrip("+")]
-    if name == "exponents":
-        return np.full(shape, -1, np.int32)
+    if name in ("exponents", "found"):
+        return np.full(shape, -1 if name == "exponents" else 0, np.int32)
     dtype = np.uint32 if name == "arrived" else dtype
     return np.full(shape, 0 if axes[0] == "+" else np.nan, dtype)

@@ -121,6 +121,14 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
                 *(_MINUS_ONE, "pow: an exponent that is flushed to zero, not zero"),
             ),
         },
+        "unordinary": {
+            "threadIdx.x % WARP == 0) atomicMax(found, 1)": (_SAME_LANE,),
+            "return __float_as_int(value) & 0x7fffffff": (
+                "of an end of the range, a power of two, whose last bit is 0",
+            )
+            * 2,
+            "value = larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,) * 2,
+        },
     },
     "numba": {
         "added": {"while part < uint32(parts.shape[1])": (_TWICE,)},
@@ -189,6 +197,10 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "math.pow(weight * total / targets[image, row], -tau)": (
                 *(_MINUS_ONE, _FAR, _LAST_BITS),
             ),
+        },
+        "unordinary": {
+            "cuda.shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,) * 2,
+            "if not inside and lane == 0": (_SAME_LANE,),
         },
         "update": {"math.pow(weight * sums[i] / targets[i], -tau)": (_NAN, _NEGATIVE)},
     },

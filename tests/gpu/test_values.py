@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,7 @@ from demopool import ptx, reference
 from demopool.conformance import tolerance
 from demopool.implementations.shared import grids, scaling
 
+from . import cases as cases_of
 from .arrays import Array
 from .arrays import random as _features
 from .backends import ARCH, Backend
@@ -184,6 +186,62 @@ def test_a_power_in_two_parts_is_exact_with_every_exponent(dtype: Any) -> None:
         assert dtype(first) == first
         for exponent in (1, 39, most - 1, most):
             assert float(dtype(exponent) * dtype(first)) == exponent * first
+
+
+# --- features that are ordinary ---
+
+
+def _judged(X: Array, low: float, high: float, zero_rows: bool) -> bool:
+    """Whether a row is not ordinary."""
+    most = np.abs(X).max(axis=-1)
+    return not ((low <= most) & (most <= high) | (zero_rows & (most == 0))).all()
+
+
+def test_rows_that_are_not_ordinary_are_found(b: Backend) -> None:
+    """Of both floats, which have another kernel each."""
+    for dtype in FLOATS:
+        for launch in cases_of.launches(b, "unordinary"):
+            given = dict(zip(b.parameters(launch), launch[2], strict=True))
+            X = given["X"] if b.name == "cupy" else given["bits"].view(np.float32)
+            low, high = np.array([0.125, 8], dtype)
+            # Beside an end of the range of float64 too.
+            wide = X.astype(dtype)
+            edge = np.nextafter(dtype(8), dtype(9))
+            wide[(wide > 8) & np.isfinite(wide)] = edge
+            for zero_rows in (False, True):
+                found = np.zeros(1, np.int32)
+                b.start(b.launches.unordinary(wide, found, low, high, zero_rows), counting=False)
+                assert found[0] == _judged(wide, low, high, zero_rows)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_features_are_looked_at_as_they_are(b: Backend, ops: dp.Operations, dtype: Any) -> None:
+    """Read-only, of several axes, in no image, by stride: then CuPy's kernel has nothing to say."""
+    X = _features(6, 5, 9, dtype=dtype)
+    X.flags.writeable = False
+    look = partial(ops.implementation.looks_ordinary, low=2.0**-13, high=2.0**13)
+    assert look(X)
+    assert look(X.reshape(2, 3, 5, 9))
+    assert look(X[:0])
+    assert look(X.swapaxes(1, 2)) == (b.name == "numba")
+    assert not look(X * dtype(2.0**-20))
+
+
+@pytest.mark.parametrize("route", ["dense", "matrix-free"])
+def test_ordinary_features_are_read_by_the_check_and_the_products_alone(
+    b: Backend, ops: dp.Operations, route: str
+) -> None:
+    X = _features(2, 12, 5)
+    X[1, 3] = 0
+    with ptx.recording() as launched:
+        found = dp.describe(X, "democratic", backend=b.ptx, route=route, zero_rows="ignore")
+    kernels = [one.kernel.partition("<")[0] for one in launched]
+    assert kernels.count("unordinary") == 1
+    assert not {"largest", "scaled", "restored"} & set(kernels)
+    _close(found, reference.describe(X, "democratic"))
+    with ptx.recording() as launched:
+        ops.weights(X, route=route)
+    assert "scaled" in [one.kernel.partition("<")[0] for one in launched]
 
 
 # --- other architectures, other sizes ---

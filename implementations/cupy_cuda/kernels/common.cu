@@ -26,6 +26,7 @@ __device__ __forceinline__ T sum_of(T value, unsigned lanes) {
 __device__ __forceinline__ float larger(float a, float b) { return fmax(a, b); }
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 __device__ __forceinline__ int larger(int a, int b) { return max(a, b); }
+__device__ __forceinline__ long long larger(long long a, long long b) { return max(a, b); }
 
 template <typename T>
 __device__ __forceinline__ T largest_of_warp(T value) {

@@ -1,5 +1,30 @@
 // The magnitude of features: found, taken off, and put back into their weights.
 
+// The bits of |value|, which are ordered as magnitudes are; infinity and NaN come last.
+__device__ __forceinline__ int magnitude_bits(float value) {
+  return __float_as_int(value) & 0x7fffffff;
+}
+
+__device__ __forceinline__ long long magnitude_bits(double value) {
+  return __double_as_longlong(value) & 0x7fffffffffffffffLL;
+}
+
+// Whether a row is not ordinary: its largest magnitude is neither from `low` to `high` nor, if rows
+// of zeros may be there, 0. A warp for each row; `found` starts at 0. No number is worked on as one,
+// so NaN is not passed over and subnormal numbers are not zero.
+template <typename T>
+__global__ void unordinary(const T* X, int* found, size_t rows, unsigned d, T low, T high,
+                           int zero_rows) {
+  const size_t row = static_cast<size_t>(blockIdx.x) * WARPS + threadIdx.x / WARP;
+  if (row >= rows) return;  // a whole warp
+  const T* x = X + row * d;
+  auto most = magnitude_bits(T(0));
+  for (unsigned j = threadIdx.x % WARP; j < d; j += WARP) most = larger(most, magnitude_bits(x[j]));
+  most = largest_of_warp(most);
+  const bool inside = most >= magnitude_bits(low) && most <= magnitude_bits(high);
+  if (!inside && (most != 0 || zero_rows == 0) && threadIdx.x % WARP == 0) atomicMax(found, 1);
+}
+
 // max |v| of every image; `out` starts at 0, `chunks` blocks share an image.
 template <typename T>
 __global__ void largest(const T* V, T* out, unsigned values, unsigned chunks) {

@@ -4,7 +4,7 @@ No kernel adds floating-point numbers atomically: where blocks share a sum, each
 another kernel adds up the parts, in order. So results have the same bits every time.
 """
 
-from .magnitudes import copied, fill, largest, scaled
+from .magnitudes import copied, fill, largest, scaled, unordinary
 from .pool import (
     normalized,
     normalized_at_once,
@@ -72,6 +72,7 @@ __all__ = [
     "start",
     "step",
     "triangle_row",
+    "unordinary",
     "update",
     "weighted_sum",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import cuda, uint32, uint64
 
-from demopool.implementations.shared.grids import BLOCK
+from demopool.implementations.shared.grids import BLOCK, WARP, WARPS
 
 from .tiles import (
     largest_of_warp,
@@ -30,6 +30,27 @@ def copied(array: Any, out: Any) -> None:
     i = position()
     if i < uint64(out.shape[0]):
         out[i] = array.flat[i]
+
+
+def unordinary(bits: Any, found: Any, positive: Any, low: Any, high: Any, zero_rows: Any) -> None:
+    """Whether a row is not ordinary: its largest magnitude is neither from ``low`` to ``high`` nor,
+    if rows of zeros may be there, 0. A warp for each row; ``found`` starts at 0.
+
+    Of numbers there are the bits, as integers: without their sign, by the mask ``positive``, they
+    are ordered as magnitudes are, infinity and NaN last.
+    """
+    row = uint64(cuda.blockIdx.x) * uint64(WARPS) + uint64(uint32(cuda.threadIdx.x) >> 5)
+    if row >= uint64(bits.shape[0]):
+        return  # a whole warp
+    lane = uint32(cuda.threadIdx.x) & 31
+    most, j = bits.dtype.type(0), uint32(lane)
+    while j < uint32(bits.shape[1]):
+        most = max(most, bits.dtype.type(bits[row, j] & positive))
+        j = uint32(j + WARP)
+    most = largest_of_warp(most)
+    inside = low <= most <= high or (most == 0 and zero_rows != 0)
+    if not inside and lane == 0:
+        cuda.atomic.max(found, 0, 1)
 
 
 def largest(V: Any, out: Any, chunks: Any) -> None:

@@ -27,7 +27,7 @@ from ..problem.vocabulary import Backend, Descriptor, Dtype, State
 from . import features, repeated, waiting
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, NORMALIZED, Distance
+from .laws import LAWS, NORMALIZED, ON_ORDINARY, Distance
 from .laws_of_describe import LAWS_OF_DESCRIBE, READY, TWO_STREAMS, UPPER
 
 # Each law is tried on these; the tests try many more.
@@ -255,6 +255,8 @@ def laws_of(target: Target) -> tuple[str, ...]:
         no_law += (READY,)  # centred features have a smaller rank
     if target.ops is not None and not target.ops.implementation.pools_normalized:
         no_law += (NORMALIZED,)
+    if target.ops is not None and not target.ops.implementation.takes_ordinary:
+        no_law += (ON_ORDINARY,)
     if target.ops is not None and not _describes(target):
         no_law += (READY, UPPER, TWO_STREAMS)
     return tuple(name for name in _LAWS[target.operation] if name not in no_law)

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import reference
 from ..errors import Unsupported
+from ..pooling import values
 from ..problem.hashing import Hashes, hashes
 from ..problem.vocabulary import Dtype
 from . import tolerance
@@ -111,6 +112,33 @@ def _padded_weights(run: Run, X: Array, dtype: str) -> Distance:
     if found[len(X) :].any():
         return Distance(float(np.abs(found[len(X) :]).max()), 0.0)
     return distance(found, wanted, _weights_allowed(X, dtype), entrywise=True)
+
+
+def _ordinary_weights(run: Run, X: Array, dtype: str) -> Distance:
+    """At both ends of the range, in two images and in one, and with rows of zeros: what the kernel
+    is told of features changes nothing."""
+    low, high = values.ordinary_range(*X.shape)
+    wide = np.abs(X.astype(np.float64)).max(axis=-1, keepdims=True)
+    unit_rows = X / np.where(wide > 0, wide, 1.0)
+    upper = np.arange(len(X))[:, np.newaxis] % 2 == 0
+    scales = [np.full_like(wide, low), np.full_like(wide, high), np.where(upper, high, low)]
+    scales.append(np.where(np.arange(len(X))[:, np.newaxis] % 3 == 0, 0.0, scales[2]))
+    images = (unit_rows * np.stack(scales)).astype(X.dtype)
+    claims = []
+    settings: tuple[dict[str, Any], ...] = (
+        {"gamma": 0.3},
+        {"gamma": 0.0, "tau": 0.9, "iterations": 5},
+    )
+    for options in settings:
+        told, untold = run(images, ordinary=True, **options), run(images, **options)
+        allowed = tolerance.for_weights(images, dtype, **options, order=run.order)
+        each = zip(told, untold, allowed, strict=True)
+        claims += [distance(*image, entrywise=True) for image in each]
+    return max(claims, key=excess)
+
+
+ON_ORDINARY = "ordinary features need no scale"
+"""A law only of backends that have ``takes_ordinary``."""
 
 
 def _weights_allowed(X: Array, dtype: str) -> Array:
@@ -327,6 +355,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "gamma=1 gives ones": _sum_pooling,
         "max |log s| never rises": _convergence,
         "zero padding": _padded_weights,
+        ON_ORDINARY: _ordinary_weights,
         "batch equals loop": _batch_equals_loop(lambda X, w, t: _weights_allowed(X, t)),
     },
     "pool": {

@@ -100,6 +100,13 @@ class Implementation(ABC):
     it multiplies, and so pass over a large result less often. ``norm`` is given with order 2 only.
     A subclass that replaces the kernel by one without ``norm`` sets this to False."""
 
+    takes_ordinary: ClassVar[bool] = False
+    """Whether kernels of ``weights`` take ``ordinary``, False unless given. ``ordinary=True`` is a
+    promise about the features: the largest magnitude of every row is in the range of
+    ``pooling.values.ordinary_range``, or 0. No product or weight then leaves the range of float32,
+    and a kernel need not scale features first. A subclass that replaces a kernel of ``weights``
+    sets this anew."""
+
     @abstractmethod
     def inspect(self, array: Any) -> ArrayFacts | None:
         """Shape, dtype and device; None if it is not an array of this library and device."""
@@ -130,9 +137,10 @@ class Implementation(ABC):
     def row_magnitudes(self, X: Any) -> NDArray[Any]:
         """max |x_ij| over j as NumPy: reads values, for ``check=True``."""
 
-    def looks_ordinary(self, X: Any, low: float, high: float) -> bool:
+    def looks_ordinary(self, X: Any, low: float, high: float, *, zero_rows: bool = False) -> bool:
         """A quick look before ``row_magnitudes``, which is not asked if this is True: every row's
-        largest magnitude is between ``low`` and ``high``. False says nothing."""
+        largest magnitude is between ``low`` and ``high``, or with ``zero_rows`` exactly 0. False
+        says nothing."""
         return False
 
     def scaled(self, X: Any, factors: NDArray[Any]) -> Any:

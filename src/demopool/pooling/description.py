@@ -95,12 +95,13 @@ def describe(
     if ops is not home:
         features = _moved(features, home, ops)
         facts = ops.inspect_features(features)
+    ordinary = False
     if check and 0 not in facts.shape:
-        features = values.checked(ops, features, present, asked)
+        features, ordinary = values.checked(ops, features, present, asked)
     if asked.dtype is not None or split is not None:
         features = ops.implementation.cast(features, asked.work(facts.dtype))
     if split is None:
-        v = plans.plan(ops, asked, route, facts).run(features)
+        v = plans.plan(ops, asked, route, facts).run(features, ordinary)
     else:
         v = streams.pooled(
             ops, features, split, (asked.k, asked.seed) if kind.is_sketched else None

@@ -69,14 +69,22 @@ class Operations:
         tau: float = 0.5,
         iterations: int = 10,
         order: int = 2,
+        ordinary: bool = False,
         route: str = "auto",
     ) -> Any:
-        """Gamma-democratic weights, ``(..., n, d) -> (..., n)``."""
+        """Gamma-democratic weights, ``(..., n, d) -> (..., n)``.
+
+        ``ordinary=True`` promises what ``describe`` finds out when it checks features: the largest
+        magnitude of every row is 0 or in ``pooling.values.ordinary_range``. Some backends then read
+        them less often. If the promise is false, the weights may be wrong.
+        """
         gamma, tau, iterations = validated(gamma=gamma, tau=tau, iterations=iterations)
+        ordinary = validated(ordinary=ordinary)
         facts = self.inspect_features(X)
         job = {"gamma": gamma, "tau": tau, "iterations": iterations}
         kernel = self._kernel("weights", route, facts, order, **job)
-        return kernel(X, **job, order=order)
+        known = {"ordinary": True} if ordinary and self.implementation.takes_ordinary else {}
+        return kernel(X, **job, order=order, **known)
 
     def pool(
         self,

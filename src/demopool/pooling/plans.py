@@ -123,15 +123,22 @@ class Plan:
     normalize: Step | None
     length: int
 
-    def run(self, X: Any) -> Any:
-        """The descriptors of features."""
+    def run(self, X: Any, ordinary: bool = False) -> Any:
+        """The descriptors of features, which may be known to be ordinary."""
         arguments = [X]
         if self.hashes is not None:
             arguments.append(self.ops.prepare(self.hashes).ready)
         if self.is_weighted:
-            arguments.append(None if self.weigh is None else self._do(self.weigh, X))
+            arguments.append(None if self.weigh is None else self._weights(X, ordinary))
         v = self._do(self.pool, *arguments).reshape((*X.shape[:-2], self.length))
         return v if self.normalize is None else self._do(self.normalize, v)
+
+    def _weights(self, X: Any, ordinary: bool) -> Any:
+        assert self.weigh is not None
+        if ordinary and self.ops.implementation.takes_ordinary:
+            kernel, parameters = self.weigh
+            return self._do(Step(kernel, {**parameters, "ordinary": True}), X)
+        return self._do(self.weigh, X)
 
     def _do(self, step: Step, *arrays: Any) -> Any:
         return self.ops.implementation.kernels[step.kernel](*arrays, **step.parameters)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
+from math import floor, log2
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,29 @@ from .plans import Wanted
 SAFE_EXPONENT = 20
 """Features of up to 2**20, and down to 2**-20, need no scaling in any dtype of the work."""
 
-ORDINARY = 2.0**-13, 2.0**13
-"""Rows whose largest magnitude is in this range are neither zero nor faint, and need no scaling:
-their squares fit every dtype of the work, and so do squares of the squares of their ratios."""
+ORDINARY_BITS = 13
 
 
-def are_ordinary(magnitudes: NDArray[Any]) -> bool:
-    """Whether none of the checks below can find anything; NaN is in no range."""
-    low, high = ORDINARY
+@lru_cache(maxsize=256)
+def ordinary_range(n: int, d: int) -> tuple[float, float]:
+    """Rows whose largest magnitude is in this range, 2^-P to 2^P, are neither zero nor faint, and
+    need no scaling in any dtype of the work, whatever is asked for.
+
+    Up to P = 13 none of the checks below finds anything. Weights meet no number beyond
+    2^(6 P + 2.5 log2(n d)) or its inverse (docs/explanation/mathematics.md derives it), which must
+    fit float32, so P is less for more than 600,000 values of an image.
+    """
+    most = (126 - 2.5 * log2(n * d)) / 6
+    bits = min(ORDINARY_BITS, floor(most))
+    return 2.0**-bits, 2.0**bits
+
+
+def are_ordinary(
+    magnitudes: NDArray[Any], low: float, high: float, *, zero_rows: bool = False
+) -> bool:
+    """As ``Implementation.looks_ordinary``; NaN is in no range."""
+    if zero_rows:
+        magnitudes = np.where(magnitudes == 0, low, magnitudes)
     # Not the methods of the same meaning, which go through Python.
     return bool(
         np.minimum.reduce(magnitudes, axis=None) >= low
@@ -36,26 +53,30 @@ def checked(
     X: Any,
     present: NDArray[np.bool_] | None,
     wanted: Wanted,
-) -> Any:
-    """The features, scaled where that is needed and allowed; an error if they cannot be pooled."""
-    if ops.implementation.looks_ordinary(X, *ORDINARY):
-        return X
+) -> tuple[Any, bool]:
+    """The features, scaled where that is needed and allowed, and whether all are ordinary but for
+    rows of zeros; an error if they cannot be pooled."""
+    is_democratic = wanted.descriptor.method == "democratic"
+    zero_rows = wanted.zero_rows if is_democratic else "ignore"
+    low, high = ordinary_range(*X.shape[-2:])
+    if ops.implementation.looks_ordinary(X, low, high, zero_rows=_are_known(zero_rows)):
+        return X, True
     magnitudes = ops.implementation.row_magnitudes(X)
-    if are_ordinary(magnitudes):
-        return X
+    if are_ordinary(magnitudes, low, high):
+        return X, True
+    is_ordinary = are_ordinary(magnitudes, low, high, zero_rows=True)
     magnitudes = magnitudes.astype(np.float64)
     work = wanted.work(ops.inspect_features(X).dtype)
     if present is not None:  # the zeros of padding are no zero rows
         magnitudes = np.where(present, magnitudes, magnitudes.max(axis=-1, keepdims=True))
-    is_democratic = wanted.descriptor.method == "democratic"
-    check_finite(magnitudes, wanted.zero_rows if is_democratic else "ignore")
+    check_finite(magnitudes, zero_rows)
     if wanted.normalize == "none":
         _check_range(magnitudes, X.shape[-2:], work)
     else:
         X = into_range(ops, X, magnitudes, work)
     if is_democratic and wanted.gamma < 1 and wanted.iterations > 0:
         _check_faint(magnitudes, work, wanted.order)
-    return X
+    return X, is_ordinary
 
 
 def check_finite(magnitudes: NDArray[Any], zero_rows: str) -> None:
@@ -74,6 +95,11 @@ def check_finite(magnitudes: NDArray[Any], zero_rows: str) -> None:
 
 
 _warned: set[str] = set()
+
+
+def _are_known(zero_rows: str) -> bool:
+    """Whether nothing is left to say about rows of zeros."""
+    return zero_rows == "ignore" or (zero_rows == "warn" and bool(_warned))
 
 
 def _warn_of_zero_rows(where: str) -> None:

@@ -170,6 +170,7 @@ _RULES: dict[str, Rule] = {
     "center": _boolean,
     "vectorize": _one_of(*VECTORIZATIONS),
     "overwrite": _boolean,
+    "ordinary": _boolean,
     "dtype": _dtype,
     "data": _one_of("host", "device"),
     "caches": _one_of("warm", "cold"),

@@ -23,6 +23,25 @@ from ..made import Made
 f32, i32 = np.float32, np.int32
 
 
+def unordinary(made: Made) -> list[Launch]:
+    """One row at an end of the range, or just beyond it, in another block, warp and lane each time;
+    rows of zeros, where they may be and where not, and of numbers that are none."""
+    low, high = f32(0.125), f32(8)
+    near = np.nextafter(low, f32(0)), np.nextafter(high, f32(9))
+    ends = [low, near[0], f32(1e-44), 0, high, -high, near[1], -near[1], np.inf, -np.inf, np.nan]
+    X, found = whole(2, 21, 70, most=7), []
+    X[:, :, 69] = 1
+    for i, value in enumerate(ends):
+        row, column = divmod(677 * (i + 1), 70)
+        other = X.copy().reshape(42, 70)
+        other[row % 42] *= not abs(value) < 1
+        other[row % 42, column] = value
+        found += [made(other.reshape(X.shape), low, high, zeros) for zeros in (False, True)]
+    last = X[:1, :20, :33].copy()
+    last[0, 19] = 0
+    return [*found, made(last, low, high, False), made(last[:, :19].copy(), low, high, False)]
+
+
 def largest(made: Made) -> list[Launch]:
     V = one_large(70, 1100)
     V[5] = 0
