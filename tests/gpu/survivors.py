@@ -56,7 +56,6 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "const float root = __fsqrt_rn": (_MENDED,),
         },
         "gram": {"__syncthreads();": ("of features of no columns, which nobody has",)},
-        "gram_parts": {"if (k >= d) row = column = T(0)": (_PADDING,)},
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
         "normalized": {
             "most = max(most, int(parts[count + i]))": ("another top serves as well",),
@@ -78,7 +77,6 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "outer": {
             "while (row * (row + 1) / 2 > tile) --row": ("of few tiles the row needs no mending",),
         },
-        "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {
             "if (size * scale >= T(1)) raise": ("the sign of a number that has none",),
         },
