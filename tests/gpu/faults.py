@@ -51,7 +51,8 @@ CUPY: dict[str, Mistake] = {
         "gram", "fetch_if([-k < d-]{+true+}, values + static_cast<size_t>(min(second", OUTSIDE,
         "argument 0"),
     "no guard on the features of a load": (
-        "outer_parts", "fetch_if([-feature < n-]{+true+}, values + min(second", OUTSIDE, "argument"),
+        "outer_parts", "fetch_if([-feature < n-]{+true+}, values + min(second", OUTSIDE,
+        "argument 0"),
     "no guard on the features of weights": (
         "outer_parts", "a[[-min(-]start + threadIdx.x % STEP[-, n - 1)-]]", OUTSIDE, "argument 1"),
     "a guard that lets one row too many through": (
