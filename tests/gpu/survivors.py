@@ -55,7 +55,11 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
             "const float root = __fsqrt_rn": (_MENDED,),
         },
-        "gram": {"__syncthreads();": ("of features of no columns, which nobody has",)},
+        "gram": {
+            'value) : "l"(from), "r"(static_cast<unsigned>(wanted))': (
+                "the predicate of the load before, which is the same",
+            ),
+        },
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
         "normalized": {
             "most = max(most, int(parts[count + i]))": ("another top serves as well",),
