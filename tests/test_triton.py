@@ -252,6 +252,10 @@ def _launches(dtype: torch.dtype, n: int, d: int) -> list[Launch]:
             weights.dense(on, X, order=order, gamma=0.3, tau=0.4, iterations=iterations)
         pool.direct(on, X, a, order=order)
         pool.direct(on, X, None, order=order)
+    wide = {"order": 2, "tile": sizes.WIDE}
+    weights.dense(on, X, gamma=0.3, tau=0.4, iterations=1, **wide)
+    pool.direct(on, X, a, **wide)
+    pool.direct(on, X, None, **wide)
     for kind in ("signed-sqrt-l2", "l2"):
         pool.normalize(on, X.reshape(2, n * d), kind=kind)
     if dtype == torch.float32:

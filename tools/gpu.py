@@ -1,4 +1,4 @@
-"""The kernels for GPUs, executed here from their PTX: ``python -m tools.gpu counts|mutants``."""
+"""The kernels for GPUs, without one: ``python -m tools.gpu counts|mutants|machine-code``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 from demopool import ptx
+from demopool.implementations.cupy_cuda import signatures
+from tools import machine_code
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
@@ -66,6 +70,55 @@ def mutants(backend: str, kernels: tuple[str, ...], count: int, seed: int) -> No
             line = tested.backend.line(mutant)
             click.echo(f"    {mutant.source} `{line}`\n        {mutant.what}")
     click.echo(f"{made - missed} of {made} are caught: {1 - missed / made:.1%}")
+
+
+SHOWN = (
+    *("gram<float>", "outer<float>", "gram_128<float>", "outer_128<float>"),
+    *("gram_tf32<float>", "outer_tf32<float>", "gram<double>", "outer<double>"),
+    *("step<float>", "small_image<float>", "normalized_triangle<float>"),
+)
+_COLUMNS: dict[str, Any] = {
+    "instructions": lambda found, loop: found.instructions,
+    "in the loop": lambda found, loop: len(loop.instructions),
+    "products": lambda found, loop: loop.products,
+    "LDS 32, 64, 128": lambda found, loop: _by_width(loop, "LDS"),
+    "products per LDS": lambda found, loop: f"{loop.per_load:.3g}" if loop.per_load else "-",
+    "LDG 32, 64, 128": lambda found, loop: _by_width(loop, "LDG"),
+    "STS": lambda found, loop: loop.count("STS"),
+    "BAR": lambda found, loop: loop.count("BAR"),
+    "products that hide LDG": lambda found, loop: "-" if loop.hidden is None else loop.hidden,
+}
+
+
+@main.command("machine-code")
+@click.argument("instances", nargs=-1)
+@click.option("--arch", "archs", multiple=True, type=click.Choice(ptx.ARCHITECTURES))
+@click.option("--source", type=click.Path(path_type=Path, exists=True), help="Of other kernels.")
+def show_machine_code(
+    instances: tuple[str, ...], archs: tuple[str, ...], source: Path | None
+) -> None:
+    """Print what the machine code of kernels of cupy:cuda shows, such as 'gram<float>'; everything
+    after `instructions` is of the main loop. --source has other ones, such as those of a commit."""
+    table = Table("kernel", "arch", "registers", "spilled", *_COLUMNS, box=None)
+    table.columns[0].no_wrap = True
+    for arch in archs or ptx.ARCHITECTURES:
+        for instance in instances or SHOWN:
+            if "tf32" in instance and arch == "sm_75":
+                continue  # which has no such tensor cores
+            made = signatures.variant(instance)
+            text = made.source if made else signatures.source()
+            module = ptx.compile(source or text, arch, names=[instance])
+            name = module.names[instance]
+            needs = ptx.assemble(module)[name]
+            found = machine_code.kernels(ptx.disassemble(module))[name]
+            cells = [show(found, found.loop) for show in _COLUMNS.values()] if found.loop else []
+            row = (instance, arch, needs.registers, needs.spilled_bytes, *cells)
+            table.add_row(*map(str, row))
+    Console(width=160).print(table)
+
+
+def _by_width(loop: machine_code.Loop, kind: str) -> str:
+    return ", ".join(str(loop.count(kind, bits)) for bits in (32, 64, 128))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def wide() -> Variant:
     text = _joined(_OF_PRODUCTS)
     for name, usual in (("TILE", TILE), ("HALF", TILE // 2)):
         text = text.replace(f"unsigned {name} = {usual};", f"unsigned {name} = {2 * usual};")
-    text = re.sub(r"(__launch_bounds__\(THREADS<T>\) void \w+)", rf"\1_{2 * TILE}", text)
+    text = re.sub(r"(__launch_bounds__\(THREADS<T>[^)]*\) void \w+)", rf"\1_{2 * TILE}", text)
     return Variant(text, _parameters_in(text))
 
 

@@ -26,7 +26,7 @@ _INSTALL = "pip install '.[triton]' (in a clone)"
 def _capability(route: Route) -> Capability:
     if route.products == "tf32":
         return Capability(route.operation, route.name, route.orders, ("float32",))
-    if (route.operation, route.name) in _HERE:
+    if route.products == "128" or (route.operation, route.name) in _HERE:
         return Capability(route.operation, route.name, route.orders, _DTYPES)
     return Capability(route.operation, route.name, route.orders, reason=_ELSEWHERE)
 

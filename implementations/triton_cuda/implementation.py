@@ -17,12 +17,14 @@ from demopool.implementations.shared import images, ranges
 
 from . import launcher, pool, weights
 from .launcher import Launcher
-from .sizes import TF32
+from .sizes import TF32, WIDE
 
 _WORKS: dict[tuple[str, str], images.Work] = {
     ("weights", "dense"): weights.dense,
+    ("weights", "dense-128"): partial(weights.dense, tile=WIDE),
     ("weights", "dense-tf32"): partial(weights.dense, precision=TF32),
     ("pool", "direct"): pool.direct,
+    ("pool", "128"): partial(pool.direct, tile=WIDE),
     ("pool", "tf32"): partial(pool.direct, precision=TF32),
     ("normalize", "direct"): pool.normalize,
 }

@@ -6,14 +6,20 @@ import torch
 from torch import Tensor
 
 from .launcher import Launcher
-from .sizes import BLOCK, CHUNK, CHUNKS, DEPTH, EXACT, TILE, blocks, split, triangle
+from .sizes import BLOCK, CHUNK, CHUNKS, DEPTH, EXACT, TILE, blocks, split, triangle, warps_of
 
 _WARPS = 16
 """Of a norm: with fewer, a thread has more roots and quotients than its registers hold."""
 
 
 def direct(
-    on: Launcher, X: Tensor, a: Tensor | None, *, order: int, precision: str = EXACT
+    on: Launcher,
+    X: Tensor,
+    a: Tensor | None,
+    *,
+    order: int,
+    precision: str = EXACT,
+    tile: int = TILE,
 ) -> Tensor:
     """``X^T diag(a) X``, or ``sum_i a_i x_i`` for order 1. Where that is too little work for many
     programs at a time, each sums some of the rows, and a second kernel adds."""
@@ -22,7 +28,7 @@ def direct(
         X = X.float()  # Triton's interpreter cannot multiply bfloat16: it would not be verified
     weights = X if a is None else a  # not read then
     shape = (d,) if order == 1 else (d, d)
-    tiles = blocks(d, TILE)
+    tiles = blocks(d, tile)
     programs = images * (tiles if order == 1 else triangle(tiles))
     splits, rows = split(n, programs)
     parts = on.empty(images, splits, *shape)
@@ -30,12 +36,13 @@ def direct(
     if order == 1:
         on.launch(
             "weighted_sum", programs * splits, X, weights, parts, *sizes,
-            WEIGHTED=a is not None, COLUMNS=TILE, DEPTH=DEPTH,
+            WEIGHTED=a is not None, COLUMNS=tile, DEPTH=DEPTH,
         )  # fmt: skip
     else:
         on.launch(
             "outer", programs * splits, X, weights, parts, *sizes,
-            WEIGHTED=a is not None, TILE=TILE, DEPTH=DEPTH, PRECISION=precision,
+            WEIGHTED=a is not None, TILE=tile, DEPTH=DEPTH, PRECISION=precision,
+            num_warps=warps_of(tile),
         )  # fmt: skip
     if splits == 1:
         return parts.reshape(images, *shape)

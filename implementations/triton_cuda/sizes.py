@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-TILE = 64
-"""Rows and columns of a symmetric product that one program makes."""
+TILE, WIDE = 64, 128
+"""Rows and columns of a symmetric product that one program makes, usually and by `dense-128`."""
 
 DEPTH = 32
 """Terms of its sums that it takes at a time."""
@@ -32,6 +32,11 @@ _BUSY = 256
 
 _LEAST = 256
 """Rows that are worth a program of their own."""
+
+
+def warps_of(tile: int) -> int:
+    """Of a program that makes a tile: a thread has 32 results of it, or 64 of a wide one."""
+    return 4 if tile == TILE else 8
 
 
 def blocks(count: int, size: int) -> int:

@@ -11,7 +11,19 @@ from torch import Tensor
 from demopool.implementations.shared import scaling
 
 from .launcher import Launcher
-from .sizes import BLOCK, CHUNK, CHUNKS, COLUMNS, DEPTH, EXACT, ROWS, TILE, blocks, triangle
+from .sizes import (
+    BLOCK,
+    CHUNK,
+    CHUNKS,
+    COLUMNS,
+    DEPTH,
+    EXACT,
+    ROWS,
+    TILE,
+    blocks,
+    triangle,
+    warps_of,
+)
 
 _SMALL = 128
 """Rows of K that one program holds in its registers."""
@@ -27,6 +39,7 @@ def dense(
     order: int,
     ordinary: bool = False,
     precision: str = EXACT,
+    tile: int = TILE,
 ) -> Tensor:
     """K in memory, made with its row sums; then all iterations in one program where that can hold
     K, and otherwise a launch for each but the first, which needs the row sums only."""
@@ -34,11 +47,11 @@ def dense(
     is_scaled = not ordinary and X.dtype != torch.float16
     X, exponents = _in_range(on, X) if is_scaled else _as_it_is(X)
     K, a = on.empty(images, n, n), on.empty(images, n)
-    tiles = blocks(n, TILE)
+    tiles = blocks(n, tile)
     sums = on.empty(images, tiles, n)
     on.launch(
         "gram", images * triangle(tiles), X, K, sums, n, d, tiles,
-        ORDER=order, TILE=TILE, DEPTH=DEPTH, PRECISION=precision,
+        ORDER=order, TILE=tile, DEPTH=DEPTH, PRECISION=precision, num_warps=warps_of(tile),
     )  # fmt: skip
     powers = _parts(Fraction(gamma)) + _parts(Fraction(tau))
     back = _parts(scaling.weights_power(gamma=gamma, tau=tau, iterations=iterations, order=order))

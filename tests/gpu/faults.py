@@ -37,20 +37,24 @@ CUPY: dict[str, Mistake] = {
     "no barrier before the first slab is read": (
         "gram", "[-__syncthreads();-]\n  while (start < stop)", RACE, _UNORDERED),
     "no barrier before a slab is overwritten": (
-        "outer", "      }\n    }\n    [-__syncthreads();-]\n  }\n}", RACE, _UNORDERED),
+        "outer", "found);\n      [-__syncthreads();-]\n    } while", RACE, _UNORDERED),
     "one slab where there are two": (
-        "gram", "T* next = space + ([-slab + 1-]{+slab+}) % 2", RACE, _SHARED),
+        "gram", "factors.write(space + [-slab-]{+(slab + 1)+} % 2", RACE, _SHARED),
     "no barrier before the mirror image is read": (
         "gram", "put_half(space, sums, half);\n    [-__syncthreads();-]\n", RACE, _SHARED),
     "no barrier between the halves of the mirror image": (
         "from_triangle", "half, n);\n    [-__syncthreads();-]\n", RACE, _SHARED),
     "no guard on the rows of a load": (
-        "gram", "row = values[static_cast<size_t>([-min(-]first + r[-, n - 1)-]) * d]", OUTSIDE,
+        "gram", "< d, values + static_cast<size_t>([-min(-]first + r[-, n - 1)-]) * d)", OUTSIDE,
         "argument 0"),
     "no guard on the columns of a load": (
-        "gram", "const T* values = x + [-min(k, d - 1)-]{+k+};", OUTSIDE, "argument 0"),
+        "gram", "fetch_if([-k < d-]{+true+}, values + static_cast<size_t>(min(second", OUTSIDE,
+        "argument 0"),
     "no guard on the features of a load": (
-        "outer_parts", "there = [-min(feature, n - 1)-]{+feature+};", OUTSIDE, "argument"),
+        "outer_parts", "fetch_if([-feature < n-]{+true+}, values + min(second", OUTSIDE,
+        "argument 0"),
+    "no guard on the features of weights": (
+        "outer_parts", "a[[-min(-]start + threadIdx.x % STEP[-, n - 1)-]]", OUTSIDE, "argument 1"),
     "a guard that lets one row too many through": (
         "gram", "if (row [-<-]{+<=+} n && column <= row)", OUTSIDE, "argument 1"),
     "a mirror image that is one column too wide": (
@@ -287,10 +291,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "half of a row that is not in its sum": (
         "from_parts", "halves[0][threadIdx.x][- + halves[1][threadIdx.x]-];"),
     "columns beyond the last one that are not zeros": (
-        "gram", "[-if (k >= d) row = column = T(0);-]"),
+        "gram", "mov.f32 %0, 0f[-00000000-]{+3f800000+};"),
     "features beyond the last one that are not zeros": (
-        "outer", "[-if (feature >= n) row = column = T(0);-]"),
-    "slabs that are not added up": ("outer", "if (slab % SLABS == 0[- || start >= stop-])"),
+        "outer", "mov.f32 %0, 0f[-00000000-]{+3f800000+};"),
+    "slabs that are not added up": ("outer", "sums[i][j] [-+-]= parts[i][j];"),
     "parts that begin in the middle of others": ("gram_parts", "at.part * [-length-]{+STEP+};"),
     "a triangle that is read where it was not made": (
         "from_triangle", "? C[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),

@@ -59,8 +59,11 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
             "const float root = __fsqrt_rn": (_MENDED,),
         },
-        "gram": {"if (k >= d) row = column = T(0)": (_PADDING,)},
-        "gram_parts": {"if (k >= d) row = column = T(0)": (_PADDING,)},
+        "gram": {
+            'value) : "l"(from), "r"(static_cast<unsigned>(wanted))': (
+                "the predicate of the load before, which is the same",
+            ),
+        },
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
         "normalized": {
             "most = max(most, int(parts[count + i]))": ("another top serves as well",),
@@ -84,7 +87,6 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             ),
             "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
         },
-        "outer_parts": {"if (feature >= n) row = column = T(0)": (_PADDING,)},
         "power_sums": {
             "if (size * scale >= T(1)) raise": ("the sign of a number that has none",),
         },

@@ -61,10 +61,32 @@ __device__ __forceinline__ void get(double* to, const double* from) {
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from)))
                : "memory");
 }
+
+// A number from global memory, or zero where it is not wanted: without a branch, and without a use of
+// it, at which a thread would wait for memory.
+__device__ __forceinline__ float fetch_if(bool wanted, const float* from) {
+  float value;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.f32 %0, 0f00000000;\n"
+               "@p ld.global.f32 %0, [%1]; }"
+               : "=f"(value) : "l"(from), "r"(static_cast<unsigned>(wanted)) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ double fetch_if(bool wanted, const double* from) {
+  double value;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.f64 %0, 0d0000000000000000;\n"
+               "@p ld.global.f64 %0, [%1]; }"
+               : "=d"(value) : "l"(from), "r"(static_cast<unsigned>(wanted)) : "memory");
+  return value;
+}
 #else  // a compiler for the host, as a second opinion on the rest
 template <typename T>
 void get(T* to, const T* from) {
   for (unsigned i = 0; i < 16 / sizeof(T); ++i) to[i] = from[i];
+}
+template <typename T>
+T fetch_if(bool wanted, const T* from) {
+  return wanted ? *from : T(0);
 }
 #endif
 

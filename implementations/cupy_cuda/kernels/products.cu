@@ -165,8 +165,8 @@ __device__ __forceinline__ void add_parts(T (&sums)[SIDE<T>][SIDE<T>], const T* 
 // K = (X X^T)^2, or max(X X^T, 0), and its row sums, n numbers for each column of tiles; `tiles` in
 // a triangle.
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void gram(const T* X, T* K, T* row_sums, unsigned n,
-                                                   unsigned d, unsigned tiles, int kind) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void gram(
+    const T* X, T* K, T* row_sums, unsigned n, unsigned d, unsigned tiles, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -180,9 +180,9 @@ __global__ __launch_bounds__(THREADS<T>) void gram(const T* X, T* K, T* row_sums
 // A = X^T diag(a) X of a batch, or with LOWER_p its lower triangle and, for each of the `tiles` in a
 // triangle, its part of the sum for the norm. For one image a library has SYRK.
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A, T* norm_sums,
-                                                    unsigned n, unsigned d, unsigned tiles,
-                                                    int weighted, int kind) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void outer(
+    const T* X, const T* a, T* A, T* norm_sums, unsigned n, unsigned d, unsigned tiles,
+    int weighted, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -198,9 +198,8 @@ __global__ __launch_bounds__(THREADS<T>) void outer(const T* X, const T* a, T* A
 // Where there are too few tiles for a GPU: `count` blocks share one, and each has `length` columns
 // of X, or features. What they found goes to `parts`, a tile for each block.
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void gram_parts(const T* X, T* parts, unsigned n,
-                                                         unsigned d, unsigned tiles, unsigned count,
-                                                         unsigned length) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void gram_parts(
+    const T* X, T* parts, unsigned n, unsigned d, unsigned tiles, unsigned count, unsigned length) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   const Place at(tiles, count);
   const T* x = X + static_cast<size_t>(at.image) * n * d;
@@ -211,10 +210,9 @@ __global__ __launch_bounds__(THREADS<T>) void gram_parts(const T* X, T* parts, u
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void outer_parts(const T* X, const T* a, T* parts,
-                                                          unsigned n, unsigned d, unsigned tiles,
-                                                          unsigned count, unsigned length,
-                                                          int weighted) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void outer_parts(
+    const T* X, const T* a, T* parts, unsigned n, unsigned d, unsigned tiles, unsigned count,
+    unsigned length, int weighted) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   const Place at(tiles, count);
   const size_t first = static_cast<size_t>(at.image) * n;

@@ -102,8 +102,8 @@ __device__ __forceinline__ void multiply_on_cores(float (&sums)[8][8], float* sp
 
 // As the kernels of these names without the ending.
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void gram_tf32(const T* X, T* K, T* row_sums, unsigned n,
-                                                        unsigned d, unsigned tiles, int kind) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void gram_tf32(
+    const T* X, T* K, T* row_sums, unsigned n, unsigned d, unsigned tiles, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -115,9 +115,9 @@ __global__ __launch_bounds__(THREADS<T>) void gram_tf32(const T* X, T* K, T* row
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a, T* A,
-                                                         T* norm_sums, unsigned n, unsigned d,
-                                                         unsigned tiles, int weighted, int kind) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void outer_tf32(
+    const T* X, const T* a, T* A, T* norm_sums, unsigned n, unsigned d, unsigned tiles,
+    int weighted, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
   const Place at(tiles, 1);
@@ -131,9 +131,8 @@ __global__ __launch_bounds__(THREADS<T>) void outer_tf32(const T* X, const T* a,
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void gram_parts_tf32(const T* X, T* parts, unsigned n,
-                                                              unsigned d, unsigned tiles,
-                                                              unsigned count, unsigned length) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void gram_parts_tf32(
+    const T* X, T* parts, unsigned n, unsigned d, unsigned tiles, unsigned count, unsigned length) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   const Place at(tiles, count);
   const T* x = X + static_cast<size_t>(at.image) * n * d;
@@ -145,10 +144,9 @@ __global__ __launch_bounds__(THREADS<T>) void gram_parts_tf32(const T* X, T* par
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS<T>) void outer_parts_tf32(const T* X, const T* a, T* parts,
-                                                               unsigned n, unsigned d,
-                                                               unsigned tiles, unsigned count,
-                                                               unsigned length, int weighted) {
+__global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void outer_parts_tf32(
+    const T* X, const T* a, T* parts, unsigned n, unsigned d, unsigned tiles, unsigned count,
+    unsigned length, int weighted) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   const Place at(tiles, count);
   const size_t first = static_cast<size_t>(at.image) * n;

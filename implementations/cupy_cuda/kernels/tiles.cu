@@ -17,6 +17,10 @@ template <typename T> constexpr unsigned THREADS = ACROSS<T> * ACROSS<T>;
 template <typename T> constexpr unsigned ROW = TILE + VECTOR<T>;
 template <typename T> constexpr unsigned LOADS = TILE * STEP / THREADS<T>;
 
+// Blocks of a product that a multiprocessor has registers for at once: 256 threads, in double 512.
+// Without the number the compiler may make room for more by reading the next slab too late.
+template <typename T> constexpr unsigned BLOCKS = 64 * sizeof(T) / THREADS<T>;
+
 // The row of a tile when those on and below the diagonal are counted in rows. Up to 1024 rows of
 // tiles (n = 65,536) 8 tile + 1 is below 2^24, so that it is a float, and its root, rounded
 // correctly, falls into the right row; beyond, the loops mend what rounding does.
@@ -44,7 +48,14 @@ struct Place {
   }
 };
 
-// The factors of X X^T: number i of what a thread brings of each, and where it goes in a slab.
+// What a thread has read of both factors, and a weight. It waits for memory where it first uses
+// them: nothing is done to them before the products of the slab before are made.
+template <typename T>
+struct Brought {
+  T rows[LOADS<T>], columns[LOADS<T>], weight;
+};
+
+// The factors of X X^T, as a thread brings its share of a slab from global memory to shared memory.
 // Eight columns of four rows are four whole sectors, and 32 different banks. Beyond the last row
 // the last one is read again, without a branch: its products are not kept. Beyond the last column
 // are zeros.
@@ -53,37 +64,57 @@ struct RowsOf {
   const T* x;
   unsigned n, d, first, second;
 
-  static __device__ __forceinline__ unsigned slot(unsigned i) {
-    return threadIdx.x % STEP * ROW<T> + threadIdx.x / STEP + i * (THREADS<T> / STEP);
-  }
-  __device__ __forceinline__ void read(unsigned start, unsigned i, T& row, T& column) const {
+  __device__ __forceinline__ Brought<T> read(unsigned start) const {
+    Brought<T> found;
     const unsigned k = start + threadIdx.x % STEP;
-    const unsigned r = threadIdx.x / STEP + i * (THREADS<T> / STEP);
-    const T* values = x + min(k, d - 1);
-    row = values[static_cast<size_t>(min(first + r, n - 1)) * d];
-    column = values[static_cast<size_t>(min(second + r, n - 1)) * d];
-    if (k >= d) row = column = T(0);
+    const T* values = x + k;
+#pragma unroll
+    for (unsigned i = 0; i < LOADS<T>; ++i) {
+      const unsigned r = threadIdx.x / STEP + i * (THREADS<T> / STEP);
+      found.rows[i] = fetch_if(k < d, values + static_cast<size_t>(min(first + r, n - 1)) * d);
+      found.columns[i] = fetch_if(k < d, values + static_cast<size_t>(min(second + r, n - 1)) * d);
+    }
+    return found;
+  }
+  __device__ __forceinline__ void write(T* slab, const Brought<T>& found) const {
+    T* own = slab + threadIdx.x % STEP * ROW<T> + threadIdx.x / STEP;
+#pragma unroll
+    for (unsigned i = 0; i < LOADS<T>; ++i) {
+      own[i * (THREADS<T> / STEP)] = found.rows[i];
+      own[STEP * ROW<T> + i * (THREADS<T> / STEP)] = found.columns[i];
+    }
   }
 };
 
-// Those of X^T diag(a) X: neighbouring threads read neighbouring columns of one feature.
+// Those of X^T diag(a) X: neighbouring threads read neighbouring columns of one feature. Lanes have
+// the weights of a slab, in turn.
 template <typename T>
 struct ColumnsOf {
   const T *x, *a;
   unsigned n, d, first, second;
   bool weighted;
 
-  static __device__ __forceinline__ unsigned slot(unsigned i) {
-    return (threadIdx.x / TILE + i * (THREADS<T> / TILE)) * ROW<T> + threadIdx.x % TILE;
+  __device__ __forceinline__ Brought<T> read(unsigned start) const {
+    Brought<T> found;
+    found.weight = a[min(start + threadIdx.x % STEP, n - 1)];
+#pragma unroll
+    for (unsigned i = 0; i < LOADS<T>; ++i) {
+      const unsigned feature = start + threadIdx.x / TILE + i * (THREADS<T> / TILE);
+      const T* values = x + static_cast<size_t>(feature) * d;
+      found.rows[i] = fetch_if(feature < n, values + min(first + threadIdx.x % TILE, d - 1));
+      found.columns[i] = fetch_if(feature < n, values + min(second + threadIdx.x % TILE, d - 1));
+    }
+    return found;
   }
-  __device__ __forceinline__ void read(unsigned start, unsigned i, T& row, T& column) const {
-    const unsigned feature = start + threadIdx.x / TILE + i * (THREADS<T> / TILE);
-    const unsigned there = min(feature, n - 1);
-    const T* values = x + static_cast<size_t>(there) * d;
-    row = values[min(first + threadIdx.x % TILE, d - 1)];
-    column = values[min(second + threadIdx.x % TILE, d - 1)];
-    if (weighted) row *= a[there];
-    if (feature >= n) row = column = T(0);
+  __device__ __forceinline__ void write(T* slab, const Brought<T>& found) const {
+#pragma unroll
+    for (unsigned i = 0; i < LOADS<T>; ++i) {
+      const unsigned k = threadIdx.x / TILE + i * (THREADS<T> / TILE);
+      T* own = slab + k * ROW<T> + threadIdx.x % TILE;
+      const T weight = __shfl_sync(ALL_LANES, weighted ? found.weight : T(1), k);
+      own[0] = found.rows[i] * weight;
+      own[STEP * ROW<T>] = found.columns[i];
+    }
   }
 };
 
@@ -113,41 +144,26 @@ template <typename T, typename Factors, typename Add>
 __device__ __forceinline__ void multiply(T (&sums)[SIDE<T>][SIDE<T>], T* space, unsigned start,
                                          unsigned stop, const Factors& factors, const Add& add) {
   if (start >= stop) return;  // nothing to add up: a whole block
-  T parts[SIDE<T>][SIDE<T>] = {}, rows[LOADS<T>], columns[LOADS<T>];
   unsigned slab = 0;
-#pragma unroll
-  for (unsigned i = 0; i < LOADS<T>; ++i) {
-    factors.read(start, i, rows[i], columns[i]);
-    space[factors.slot(i)] = rows[i];
-    space[STEP * ROW<T> + factors.slot(i)] = columns[i];
-  }
+  factors.write(space, factors.read(start));
   __syncthreads();
   while (start < stop) {
-    start += STEP;
-    T* next = space + (slab + 1) % 2 * (2 * STEP * ROW<T>);
-    if (start < stop) {
+    const unsigned end = min(stop, start + SLABS * STEP);
+    T parts[SIDE<T>][SIDE<T>] = {};
+    // No branch: the assembler would move the loads past the products, to where they are used. So
+    // the last turn reads a slab that nobody wants, in part beyond the end.
+    do {
+      start += STEP;
+      const Brought<T> found = factors.read(start);
+      add(parts, space + slab % 2 * (2 * STEP * ROW<T>));
+      ++slab;
+      factors.write(space + slab % 2 * (2 * STEP * ROW<T>), found);
+      __syncthreads();
+    } while (start < end);
 #pragma unroll
-      for (unsigned i = 0; i < LOADS<T>; ++i) factors.read(start, i, rows[i], columns[i]);
-    }
-    add(parts, space + slab % 2 * (2 * STEP * ROW<T>));
-    ++slab;
-    if (slab % SLABS == 0 || start >= stop) {
+    for (unsigned i = 0; i < SIDE<T>; ++i)
 #pragma unroll
-      for (unsigned i = 0; i < SIDE<T>; ++i)
-#pragma unroll
-        for (unsigned j = 0; j < SIDE<T>; ++j) {
-          sums[i][j] += parts[i][j];
-          parts[i][j] = T(0);
-        }
-    }
-    if (start < stop) {
-#pragma unroll
-      for (unsigned i = 0; i < LOADS<T>; ++i) {
-        next[factors.slot(i)] = rows[i];
-        next[STEP * ROW<T> + factors.slot(i)] = columns[i];
-      }
-    }
-    __syncthreads();
+      for (unsigned j = 0; j < SIDE<T>; ++j) sums[i][j] += parts[i][j];
   }
 }
 

@@ -132,7 +132,7 @@ _PRODUCTS = tuple(
     made.routes()
     for made in (
         _Products("cublas", ("cupy",)),
-        _Products("128", ("cupy",)),
+        _Products("128", ("cupy", "triton")),
         _Products(
             "tf32", ("cupy", "triton"), "it multiplies in TF32, and must be asked for by its name"
         ),

@@ -5,10 +5,10 @@
     module = ptx.compile(Path("kernels.cu"), arch="sm_80")
     counts = module.launch("gram", grid=(4, 4), block=(16, 16), args=[X, K, np.int32(64)])
 
-Importing this package imports no compiler; ``compile`` and ``assemble`` do.
+Importing this package imports no compiler; ``compile``, ``assemble`` and ``disassemble`` do.
 """
 
-from .compiler import CUPY_OPTIONS, assemble, compile
+from .compiler import CUPY_OPTIONS, assemble, compile, disassemble
 from .counting import Counts
 from .devices import (
     ARCHITECTURES,
@@ -53,6 +53,7 @@ __all__ = [
     "bound",
     "compile",
     "coverage",
+    "disassemble",
     "empty",
     "mutants",
     "occupancy",

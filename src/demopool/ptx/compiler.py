@@ -7,6 +7,7 @@ assembler is ``ptxas``. All come from the packages of the ``gpu-proof`` extra.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import subprocess
 import tempfile
@@ -131,24 +132,43 @@ def _pretended_device(capability: tuple[int, int]) -> Iterator[None]:
 def assemble(module: Module) -> dict[str, Resources]:
     """Assemble every kernel with ``ptxas``: its registers, shared memory and spills."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "module.ptx"
-        file.write_text(module.text)
-        command = [_ptxas(), "-v", f"-arch={module.arch}", str(file), "-o", str(file) + ".cubin"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return _resources(_assembled(module, Path(folder, "module.cubin")))
+
+
+def disassemble(module: Module) -> str:
+    """The machine code that ``ptxas`` makes of every kernel, as text of ``nvdisasm``."""
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder, "module.cubin")
+        _assembled(module, cubin)
+        command = [_tool("nvdisasm"), "-c", str(cubin)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _assembled(module: Module, cubin: Path) -> str:
+    """What ``ptxas`` reports."""
+    file = cubin.with_name("module.ptx")
+    file.write_text(module.text)
+    command = [_tool("ptxas"), "-v", f"-arch={module.arch}", str(file), "-o", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompileError(re.sub(r"\S*module\.ptx", "module.ptx", done.stderr.strip()))
-    return _resources(done.stderr)
+    return done.stderr
 
 
-def _ptxas() -> str:
+def _tool(name: str) -> str:
+    """Where a tool of CUDA is; Triton brings a disassembler."""
     try:
         from cuda.pathfinder import find_nvidia_binary_utility
 
-        found = find_nvidia_binary_utility("ptxas")
+        found = find_nvidia_binary_utility(name)
     except ImportError as problem:
-        raise BackendUnavailable("ptxas", str(problem), _INSTALL) from problem
+        raise BackendUnavailable(name, str(problem), _INSTALL) from problem
+    triton = importlib.util.find_spec("triton")
+    if not found and triton is not None and triton.origin is not None:
+        beside = Path(triton.origin).with_name("backends") / "nvidia" / "bin" / name
+        found = str(beside) if beside.exists() else None
     if not found:
-        raise BackendUnavailable("ptxas", "it is not installed", _INSTALL)
+        raise BackendUnavailable(name, "it is not installed", _INSTALL)
     return str(found)
 
 
