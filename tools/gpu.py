@@ -1,4 +1,4 @@
-"""The kernels for GPUs, without one: ``python -m tools.gpu counts|mutants|machine-code``."""
+"""The kernels for GPUs, without one: ``python -m tools.gpu counts|limits|mutants|machine-code``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from demopool import ptx
 from demopool.implementations.cupy_cuda import signatures
-from tools import machine_code
+from tools import gpu_limits, machine_code
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
@@ -47,6 +47,12 @@ def show_counts(write: bool) -> None:
             file.write_text(text)
         else:
             click.echo(f"{file.relative_to(TESTS)}\n{text}", nl=False)
+
+
+@main.command("limits")
+def show_limits() -> None:
+    """Print the least time of dense weights and pooling on some GPUs, by counts and data sheets."""
+    click.echo(gpu_limits.table())
 
 
 @main.command()

@@ -88,7 +88,8 @@ def occupancy(resources: Resources, threads: int, dynamic_shared: int, arch: str
 class Device:
     """Figures from a data sheet; rates are per second, of tensor cores the highest for mma.
 
-    That is float16 without sparsity; TF32 has half of it or less.
+    ``clock`` is the highest one. The highest rate for mma is that of float16 without
+    sparsity; TF32 has half of it or less.
     """
 
     name: str
@@ -99,13 +100,14 @@ class Device:
     l2_bytes: int
     processors: int
     tensor_flops: float
+    clock: float
 
 
 DEVICES = (
-    Device("T4", "sm_75", 8.1e12, 0.25e12, 0.32e12, 4 << 20, 40, 65e12),
-    Device("A100", "sm_80", 19.5e12, 9.7e12, 1.56e12, 40 << 20, 108, 312e12),
-    Device("RTX 4090", "sm_89", 82.6e12, 1.29e12, 1.01e12, 72 << 20, 128, 330e12),
-    Device("H100", "sm_90", 66.9e12, 33.5e12, 3.35e12, 50 << 20, 132, 989e12),
+    Device("T4", "sm_75", 8.1e12, 0.25e12, 0.32e12, 4 << 20, 40, 65e12, 1.59e9),
+    Device("A100", "sm_80", 19.5e12, 9.7e12, 1.555e12, 40 << 20, 108, 312e12, 1.41e9),
+    Device("RTX 4090", "sm_89", 82.6e12, 1.29e12, 1.008e12, 72 << 20, 128, 330e12, 2.52e9),
+    Device("H100", "sm_90", 66.9e12, 33.5e12, 3.35e12, 50 << 20, 132, 989e12, 1.98e9),
 )
 
 
