@@ -38,6 +38,7 @@ class Device(nullcontext[None]):
 
     compute_capability = ARCH.removeprefix("sm_")
     attributes = {OPT_IN: 163 * 1024, "MultiProcessorCount": 108}  # noqa: RUF012 - as CuPy's own
+    most_at_once = 108
 
     def __init__(self, index: int = 0) -> None:
         super().__init__()
@@ -186,19 +187,31 @@ POOL = Pool()
 
 
 class RawKernel:
-    def __init__(self, name: str, cooperative: bool) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.cooperative = cooperative
         self.shared_size_bytes = 0
         self.max_dynamic_shared_size_bytes = SHARED_BYTES
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: Any, *, shared_mem: int = 0
     ) -> None:
+        self.kernel(grid, block, args, shared_mem)
+
+    def kernel(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: Any,
+        shared_mem: int = 0,
+        stream: Any = None,
+        enable_cooperative_groups: bool = False,
+    ) -> None:
+        """The function of the driver; CuPy's own is an object, which takes the same."""
+        cooperative = enable_cooperative_groups
+        assert cooperative == self.name.startswith("resident")
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise CUDADriverError("out of resources requested for launch")
-        assert self.cooperative == self.name.startswith("resident")
-        if self.cooperative and grid[0] > Device().attributes["MultiProcessorCount"]:
+        if cooperative and grid[0] > Device.most_at_once:
             raise CUDADriverError("too many blocks in cooperative launch")
         for arg in args:
             assert isinstance(arg, Array | np.generic), type(arg)
@@ -209,7 +222,7 @@ class RawKernel:
         def call() -> None:
             arrays = [_at(*arg) if isinstance(arg, tuple) else arg for arg in given]
             sizes = (grid, block, arrays, shared_mem)
-            how = {"cooperative": self.cooperative, "counting": False, "max_shared": most}
+            how = {"cooperative": cooperative, "counting": False, "max_shared": most}
             module.launch(self.name, *sizes, **how)
 
         if Stream.current.graph is None:
@@ -225,13 +238,10 @@ def _at(address: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class RawModule:
-    def __init__(
-        self, code: str, *, name_expressions: list[str], enable_cooperative_groups: bool = False
-    ) -> None:
+    def __init__(self, code: str, *, name_expressions: list[str]) -> None:
         variant = signatures.variant(name_expressions[0])
         assert code == (variant.source if variant else signatures.source())
-        cooperative = enable_cooperative_groups
-        self._kernels = {name: RawKernel(name, cooperative) for name in name_expressions}
+        self._kernels = {name: RawKernel(name) for name in name_expressions}
 
     def get_function(self, name: str) -> RawKernel:
         return self._kernels[name]

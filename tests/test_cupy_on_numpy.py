@@ -18,7 +18,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 
 import demopool as dp
 from demopool import reference
-from demopool.errors import InvalidInput
+from demopool.errors import InvalidInput, Unsupported
 from demopool.implementations.cupy_cuda import gpu, launches, signatures
 from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
 from demopool.implementations.shared import grids
@@ -173,6 +173,15 @@ def test_blocks_that_wait_for_each_other_are_launched_cooperatively(
         _close(found, reference.weights(X))
     kernel = gpu.gpu(0)._functions["resident<float>"]
     assert kernel.max_dynamic_shared_size_bytes == gpu.gpu(0).max_shared
+
+
+def test_where_a_process_has_only_a_part_of_a_gpu_the_error_says_what_to_take(
+    ops: Operations, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with MPS: the device has more multiprocessors than the driver gives."""
+    monkeypatch.setattr(stand_in.Device, "most_at_once", 5)
+    with pytest.raises(Unsupported, match=r"dense-resident.*does not run .* blocks.*; dense does"):
+        ops.weights(cupy.asarray(_features(1, 150, 6)), route="dense-resident")
 
 
 def test_the_kernels_with_dynamic_shared_memory_are_those_of_the_source() -> None:

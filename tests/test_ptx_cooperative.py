@@ -113,6 +113,32 @@ def test_what_a_block_has_heard_it_tells_on() -> None:
     assert caught.value.kind is RACE
 
 
+def test_a_flag_that_another_block_overwrites_no_longer_tells_of_the_first() -> None:
+    """Blocks 0 and 2 raise it, and block 1 may have seen either; added to it, it tells of both."""
+    body = """
+    if (blockIdx.x == 1) {
+      while (*(volatile int*)y < 1) {}
+      __threadfence();
+      x[1] = x[0];
+    } else {
+      if (blockIdx.x == 0) x[0] = 7;
+      __threadfence();
+      RAISE;
+    }"""
+    for raised, kind in (("atomicAdd(y, 1)", None), ("*(volatile int*)y = 1", RACE)):
+        x, y, arrived = np.zeros(2, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
+        given = (body.replace("RAISE", raised), PARAMETERS, [x, y, arrived], 3)
+        how = {"block": 1, "cooperative": True, "max_steps": 50_000}
+        how["blocks"] = [(0,), (2,), (1,)]
+        if kind is None:
+            launched(*given, **how)
+            assert x[1] == 7
+        else:
+            with pytest.raises(ptx.Fault) as caught:
+                launched(*given, **how)
+            assert caught.value.kind is kind
+
+
 def test_more_blocks_than_a_gpu_has_at_once_are_refused() -> None:
     with pytest.raises(ptx.LaunchError, match="run at once"):
         _run("", 5000, block=32)

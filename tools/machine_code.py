@@ -59,7 +59,7 @@ class Instruction(NamedTuple):
         """Registers of an operand."""
         if self.kind == "HMMA":  # m16n8k8 of TF32: a factor of four, one of two, and the sum
             return 2 if place == 2 else 4
-        return 2 if self.kind[0] == "D" else self.bits // 32
+        return 2 if self.kind[0] == "D" or self.kind == "FFMA2" else self.bits // 32
 
 
 class Loop(NamedTuple):

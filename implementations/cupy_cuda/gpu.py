@@ -17,8 +17,8 @@ from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
-from demopool.errors import InvalidInput
-from demopool.implementations.shared.grids import SHARED_BYTES
+from demopool.errors import InvalidInput, Unsupported
+from demopool.implementations.shared.grids import SHARED_BYTES, Shape
 
 from . import signatures
 from .launcher import Array, Launch, Launcher
@@ -73,17 +73,33 @@ class Gpu(Launcher):
 
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
-        function = self._function(signatures.instance(kernel, args), shape.cooperative)
-        function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
+        function = self._function(signatures.instance(kernel, args))
+        if shape.cooperative:
+            self._launch_cooperatively(function, shape, args)
+        else:
+            function((shape.blocks,), shape.threads, args, shared_mem=shape.shared)
+
+    def _launch_cooperatively(self, function: Any, shape: Shape, args: Sequence[Any]) -> None:
+        """By the function behind the kernel: a module whose kernels are all launched so would be
+        compiled in another way."""
+        grid, cooperative = (shape.blocks,), {"enable_cooperative_groups": True}
+        try:
+            function.kernel(grid, shape.threads, args, shared_mem=shape.shared, **cooperative)
+        except cupy().cuda.driver.CUDADriverError as problem:
+            raise Unsupported(
+                "dense-resident",
+                f"the driver does not run {shape.blocks} blocks at once ({problem}); dense does "
+                "not need that",
+            ) from problem
 
     def read(self, array: Array) -> Any:
         return cupy().asnumpy(array)
 
-    def _function(self, name: str, cooperative: bool) -> Any:
+    def _function(self, name: str) -> Any:
         """A kernel on this device; allowed all of its shared memory if it asks for some."""
         found = self._functions.get(name)
         if found is None:
-            found = _module_of(name, cooperative).get_function(name)
+            found = _module_of(name).get_function(name)
             if name.partition("<")[0] in _DYNAMIC and self.max_shared > SHARED_BYTES:
                 static = found.shared_size_bytes
                 found.max_dynamic_shared_size_bytes = self.max_shared - static
@@ -174,21 +190,18 @@ def refuse_capture(array: Any) -> None:
         )
 
 
-def _module_of(instance: str, cooperative: bool) -> Any:
-    """All kernels for one T, compiled together, or all of a variant; one that is launched
-    cooperatively on its own, because CuPy launches all kernels of a module alike."""
+def _module_of(instance: str) -> Any:
+    """All kernels for one T, compiled together, or all of a variant."""
     variant = signatures.variant(instance)
     if variant:
         return _module(variant.source, variant.instances)
-    if cooperative:
-        return _module(signatures.source(), (instance,), enable_cooperative_groups=True)
     ctype = instance.partition("<")[2].rstrip(">")
     return _module(signatures.source(), signatures.instances(ctype))
 
 
 @cache
-def _module(source: str, names: tuple[str, ...], **options: Any) -> Any:
-    return cupy().RawModule(code=source, name_expressions=list(names), **options)
+def _module(source: str, names: tuple[str, ...]) -> Any:
+    return cupy().RawModule(code=source, name_expressions=list(names))
 
 
 # --- graphs ---

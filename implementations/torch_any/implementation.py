@@ -124,7 +124,8 @@ def _row_magnitudes(X: Tensor) -> Tensor:
 
 
 class OnCpu(TorchImplementation):
-    """A GPU gains nothing from triangles: it computes and mirrors whole matrices as fast."""
+    """Only here matrices are normalised in place, from one triangle: torch multiplies whole ones on
+    a GPU."""
 
     pools_normalized = True
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 TILE, WIDE = 64, 128
-"""Rows and columns of a symmetric product that one program makes, usually and by `dense-128`."""
+"""Rows and columns of a symmetric product that one program makes, usually, and by the routes
+``dense-128`` and ``128``."""
 
 DEPTH = 32
 """Terms of its sums that it takes at a time."""

@@ -54,7 +54,7 @@ CUPY: dict[str, Mistake] = {
         "outer_parts", "fetch_if([-feature < n-]{+true+}, values + min(second", OUTSIDE,
         "argument 0"),
     "no guard on the features of weights": (
-        "outer_parts", "a[[-min(-]start + threadIdx.x % STEP[-, n - 1)-]]", OUTSIDE, "argument 1"),
+        "outer_parts", "fetch_if([-k < n-]{+true+}, a + k)", OUTSIDE, "argument 1"),
     "a guard that lets one row too many through": (
         "gram", "if (row [-<-]{+<=+} n && column <= row)", OUTSIDE, "argument 1"),
     "a mirror image that is one column too wide": (

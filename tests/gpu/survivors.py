@@ -29,6 +29,7 @@ _ZERO = "zero is zero either way"
 _NO_VALUES = "of a bin without values, of which there is none"
 _MENDED = "any row will do: the loops mend it"
 _SQUARE = "another side of a square matrix: equally long"
+_GROUPS = "columns are added up in other groups: sums of integers are exact"
 _LAST_BIT = "a last bit that is lost in the sum"
 _BELOW_RANGE = "a shift beyond the range of float: the first half of it makes zero already"
 _OTHER_PARTS = "other parts of the same shift"
@@ -60,10 +61,10 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "const float root = __fsqrt_rn": (_MENDED,),
         },
         "gram": {
-            'value) : "l"(from), "r"(static_cast<unsigned>(wanted))': (
-                "the predicate of the load before, which is the same",
-            ),
+            "for (unsigned i = 0; i < SIDE<T>; ++i)": ("the same parameter, which is read twice",),
+            "kind == RECTIFY && product < T(0)": (_ZERO,),
         },
+        "gram_parts": {"const unsigned end = min(stop, start + SLABS * STEP)": (_GROUPS,)},
         "largest": {"== 0) atomic_largest(&out[image], found)": (_SAME_LANE,)},
         "normalized": {
             "most = max(most, int(parts[count + i]))": ("another top serves as well",),
@@ -80,12 +81,9 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "normalized_triangle": {
             "const T value = p < n && q <= p": ("above the diagonal, which is not kept",),
         },
-        "outer": {
-            "if (feature >= n) row = column = T(0)": (_PADDING,),
-            "const unsigned feature = start + threadIdx.x / TILE": (
-                "without threadIdx.x / TILE, which is 0 for all of 64 threads",
-            ),
-            "larger(value, __shfl_xor_sync(ALL_LANES, value, step))": (_ALL_LANES,),
+        "outer_parts": {
+            "while (start < stop) {": (_GROUPS,),
+            "const unsigned end = min(stop, start + SLABS * STEP)": (_GROUPS,),
         },
         "power_sums": {
             "if (size * scale >= T(1)) raise": ("the sign of a number that has none",),

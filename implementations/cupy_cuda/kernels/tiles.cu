@@ -96,7 +96,8 @@ struct ColumnsOf {
 
   __device__ __forceinline__ Brought<T> read(unsigned start) const {
     Brought<T> found;
-    found.weight = a[min(start + threadIdx.x % STEP, n - 1)];
+    const unsigned k = start + threadIdx.x % STEP;
+    found.weight = fetch_if(k < n, a + k);
 #pragma unroll
     for (unsigned i = 0; i < LOADS<T>; ++i) {
       const unsigned feature = start + threadIdx.x / TILE + i * (THREADS<T> / TILE);

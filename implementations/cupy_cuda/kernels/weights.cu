@@ -148,7 +148,8 @@ __global__ __launch_bounds__(SMALL_BLOCK<T>) void small_image(const T* K, const 
 }
 
 // All blocks of a group come here, and each sees what the others wrote before. `arrived` counts
-// them, and may count beyond 2^32: it is never behind by as much as 2^31.
+// them. The count may wrap around; its difference from `expected` stays below 2^31, so the sign of
+// that is right.
 __device__ __forceinline__ void meet(unsigned* arrived, unsigned expected) {
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -140,7 +140,9 @@ class Shadow:
         self._written, self._written_when = reserve(cells, np.int64), reserve(cells, np.int64)
         self._read, self._read_when = reserve(cells, np.int64), reserve(cells, np.int64)
         self._order = order
-        self._readers = order.readers(cells) if is_global and order.cooperative else None
+        self._readers = None
+        if is_global and order.cooperative:
+            self._readers = reserve((len(order.fences), cells), np.uint32)
 
     def read(self, cells: Array, who: Array, when: Array) -> tuple[str, int]:
         """Record a read; return its problem ("" if there is none) and the position."""

@@ -46,19 +46,18 @@ class Order:
             if told is not None:
                 self._listened[block] = np.maximum(self._listened[block], told)
         for word, block in pairs if writes else ():
-            told = self._told.get((memory, word), self._heard[block])
-            self._told[memory, word] = np.maximum(told, self._heard[block])
+            # What is added to a word leaves there what it told; a store takes its place.
+            told = self._told.get((memory, word)) if reads else None
+            heard = self._heard[block]
+            self._told[memory, word] = np.maximum(heard if told is None else told, heard)
 
     def before(self, of: Array, by: Array) -> Array:
         """How many fences of some blocks come before what others do now."""
         return self._heard[by, of] if self.cooperative else self.fences[of]
 
-    def readers(self, cells: int) -> Array:
-        """Room for who has read cells: for each block one more than its fences at that time."""
-        return np.zeros((len(self.fences), cells), np.uint32)
-
     def unheard(self, reads: Array, by: Array) -> Array:
-        """Whether one of the reads of cells, (blocks, cells), may come after what others do now."""
+        """Whether one of the reads of cells, (blocks, cells), may come after what others do now; a
+        read is one more than the fences of its block at that time."""
         late = reads > self._heard[by].T
         late[by, np.arange(len(by))] = False  # of the block itself barriers decide
         return late.any(axis=0)

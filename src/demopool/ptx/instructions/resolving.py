@@ -164,7 +164,8 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
             problem, at = shadow.write(cells, who, when, atomic=atomic)
         if problem:
             raise _at(wave, access, piece, at, FaultKind.RACE, f"{memory.name}: {problem}")
-    if (op == "atomic" or access.synchronising) and memory not in (wave.shared, wave.local):
+    is_global = memory is not wave.shared and memory is not wave.local
+    if is_global and (op == "atomic" or access.synchronising):
         wave.exchange(memory, piece.start, piece.lanes, op)
 
 
