@@ -330,6 +330,6 @@ def test_occupancy_by_hand(
     ],
 )
 def test_bound_by_hand(counts: ptx.Counts, seconds: float, by: str) -> None:
-    device = ptx.Device("toy", "sm_80", 1e3, 1e2, 1e2, 1 << 20, 1, 1e4)
+    device = ptx.Device("toy", "sm_80", 1e3, 1e2, 1e2, 1 << 20, 1, 1e4, 1e3)
     found = ptx.bound(counts, device)
     assert (found.seconds, found.limited_by) == (pytest.approx(seconds), by)

@@ -121,7 +121,7 @@ def test_without_a_mistake_both_images_are_there(b: Backend) -> None:
             "  T sums[SIDE<T>][SIDE<T>] = {};\n  multiply",
             RACE,
         ),
-        ("C[static_cast<[-size_t>(row)-]{+int>(row+} * n + column{+)+}] = space", OUTSIDE),
+        ("C[static_cast<[-size_t>(row)-]{+int>(row+} * n + column{+)+}] = value;", OUTSIDE),
     ],
     ids=["images that land in each other", "a place in an image as a signed number"],
 )
