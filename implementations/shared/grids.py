@@ -186,10 +186,9 @@ def _whole_warps(rows: int) -> int:
 
 
 def resident(n: int, of: Slices, itemsize: int) -> Shape:
-    """Threads for every row, and at least enough to bring K to the chip."""
-    threads = min(max(of.rows // SMALL_ROWS * WARP, BLOCK), _SMALL_BLOCK[itemsize])
+    """A block for every slice."""
     shared = (of.rows + 1) * across(n, itemsize) * itemsize
-    return Shape(of.groups * of.blocks, (threads,), shared, cooperative=True)
+    return Shape(of.groups * of.blocks, (BLOCK,), shared, cooperative=True)
 
 
 def columns(images: int, d: int) -> tuple[int, Shape]:

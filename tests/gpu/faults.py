@@ -294,7 +294,7 @@ VALUES: dict[str, tuple[str, str]] = {
         "gram", "mov.f32 %0, 0f[-00000000-]{+3f800000+};"),
     "features beyond the last one that are not zeros": (
         "outer", "mov.f32 %0, 0f[-00000000-]{+3f800000+};"),
-    "slabs that are not added up": ("outer", "sums[i][j] [-+-]= parts[i][j];"),
+    "products that are not added up": ("outer", "sums[i][j] [-+-]= row[i] * column[j];"),
     "parts that begin in the middle of others": ("gram_parts", "at.part * [-length-]{+STEP+};"),
     "a triangle that is read where it was not made": (
         "from_triangle", "? C[static_cast<size_t>([-p) * n + q-]{+q) * n + p+}]"),

@@ -167,12 +167,10 @@ __device__ __forceinline__ void meet(unsigned* arrived, unsigned expected) {
 // for each other, so all must run at once: a cooperative launch. Weights go from `a` to `other` and
 // back, because some block may still read them.
 template <typename T>
-__global__ __launch_bounds__(SMALL_BLOCK<T>) void resident(const T* K, const T* targets, T* a,
-                                                           T* other, unsigned* arrived,
-                                                           unsigned images, unsigned n,
-                                                           unsigned across, unsigned rows,
-                                                           unsigned blocks, T tau,
-                                                           int iterations) {
+__global__ __launch_bounds__(BLOCK, 1) void resident(const T* K, const T* targets, T* a, T* other,
+                                                  unsigned* arrived, unsigned images, unsigned n,
+                                                  unsigned across, unsigned rows, unsigned blocks,
+                                                  T tau, int iterations) {
   extern __shared__ __align__(16) unsigned char bytes[];
   T* memory = reinterpret_cast<T*>(bytes);
   T* now = memory + rows * across;
