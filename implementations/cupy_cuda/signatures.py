@@ -104,7 +104,7 @@ def _parameters_in(text: str) -> dict[str, tuple[Parameter, ...]]:
 
 
 @cache
-def _parameters_of(kernel: str) -> tuple[Parameter, ...]:
+def parameters_of(kernel: str) -> tuple[Parameter, ...]:
     return (parameters() | tensor().parameters | wide().parameters)[kernel]
 
 
@@ -125,7 +125,7 @@ def instances(ctype: str) -> tuple[str, ...]:
 
 
 def _templated(kernel: str, args: Sequence[Any]) -> str:
-    for parameter, value in zip(_parameters_of(kernel), args, strict=False):
+    for parameter, value in zip(parameters_of(kernel), args, strict=False):
         if parameter.type == "T":
             return _ctype(kernel, parameter.name, value.dtype)
     raise TypeError(f"{kernel} was not given what it is a kernel for.")
@@ -166,7 +166,7 @@ def _given(value: Any) -> tuple[Any, bool | None]:
 @lru_cache(maxsize=1024)
 def _check_arguments(kernel: str, of: str, given: tuple[tuple[Any, bool | None], ...]) -> None:
     """Once for arguments of such types: comparing them takes longer than a small kernel."""
-    wanted = _parameters_of(kernel)
+    wanted = parameters_of(kernel)
     if len(given) != len(wanted):
         raise TypeError(f"{kernel} takes {len(wanted)} arguments; got {len(given)}.")
     for parameter, (dtype, contiguous) in zip(wanted, given, strict=True):

@@ -6,6 +6,8 @@ import ast
 import inspect
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from shutil import copytree
@@ -121,7 +123,7 @@ class Cupy(Backend):
         return (*sorted(self.signatures.parameters()),)
 
     def parameters(self, launch: Launch) -> list[str]:
-        return [parameter.name for parameter in self.signatures.parameters()[launch[0]]]
+        return [parameter.name for parameter in self.signatures.parameters_of(launch[0])]
 
     def lowered(self, launch: Launch) -> str:
         kernel, shape, args = launch
@@ -177,20 +179,25 @@ class Numba(Backend):
         return self._text(file if inside else "tiles.py")[int(number) - 1].strip()
 
     def spoilt(self, launch: Launch, change: str) -> ptx.Module:
-        """As files: Numba wants the lines."""
-        (old, new), package = sides(change), "spoilt_kernels"
+        with self.copied(change) as package:
+            return self._compiled(getattr(package, self.lowered(launch)), launch, ARCH)
+
+    @contextmanager
+    def copied(self, change: str = "") -> Iterator[ModuleType]:
+        """The kernels once more, with a change of their source; as files, because Numba wants the
+        lines."""
+        (old, new), name = sides(change), "copied_kernels"
         with TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder, *sys.path]):
-            files = copytree(self.sources[0].parent, Path(folder, package)).glob("*.py")
-            wrong = [file for file in files if old in file.read_text()]
-            assert wrong
-            for file in wrong:
+            files = copytree(self.sources[0].parent, Path(folder, name)).glob("*.py")
+            changed = [file for file in files if old in file.read_text()]
+            assert changed
+            for file in changed:
                 file.write_text(file.read_text().replace(old, new))
             try:
-                kernel = getattr(import_module(package), self.lowered(launch))
-                return self._compiled(kernel, launch, ARCH)
+                yield import_module(name)
             finally:
-                for name in [name for name in sys.modules if name.startswith(package)]:
-                    del sys.modules[name]
+                for module in [one for one in sys.modules if one.startswith(name)]:
+                    del sys.modules[module]
 
 
 def _is_inlined(node: ast.stmt, kernel: str) -> bool:

@@ -252,6 +252,29 @@ T atomicMax(T* where, T value) {
   return host::updated(where, [=](T old) { return std::max(old, value); });
 }
 
+// To 11 bits; halves go away from zero.
+inline unsigned to_tf32(float x) {
+  return std::isnan(x) ? host::bits<unsigned>(x) : (host::bits<unsigned>(x) + 0x1000u) & ~0x1fffu;
+}
+
+// sum += A B of 16 x 8 x 8, rounded once. A row has four lanes, each with two of its columns four
+// apart; where there are two rows, they are eight apart.
+inline void multiply_tf32(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  using Lanes = std::array<float, host::WARP>;
+  const auto shared = [](unsigned value) {
+    return host::exchanged(0xffffffffu, host::bits<float>(value));
+  };
+  const Lanes A[4] = {shared(a[0]), shared(a[1]), shared(a[2]), shared(a[3])};
+  const Lanes B[2] = {shared(b[0]), shared(b[1])};
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = host::lane() / 4, column = host::lane() % 4 * 2 + i % 2;
+    double total = sum[i];
+    for (unsigned k = 0; k < 8; ++k)
+      total += double(A[i / 2 + k / 4 * 2][row * 4 + k % 4]) * B[k / 4][column * 4 + k % 4];
+    sum[i] = float(total);
+  }
+}
+
 using std::max;
 using std::min;
 inline float __fsqrt_rn(float x) { return sqrtf(x); }

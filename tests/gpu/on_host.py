@@ -18,8 +18,6 @@ from .backends import Backend, Launch
 
 Array = Any
 HEADER = Path(__file__).with_name("on_host.h")
-ORDERS = (0, 1, 2)
-"""Threads as they are numbered, from the last one, shuffled."""
 
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];")
 _BYTES = 1 << 18

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -225,29 +224,6 @@ assert "demopool.ptx" in sys.modules
 def test_the_emulator_is_not_imported_for_a_gpu(b: Backend) -> None:
     program = _LOADED.format(package=f"{b.name}_cuda")
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-_SIMULATED = """
-import numpy as np
-from numba import cuda
-from demopool import reference
-from demopool.implementations.numba_cuda import kernels
-
-X = np.random.default_rng(0).standard_normal((1, 5, 7)).astype(np.float32)
-out = np.zeros((1, 7), np.float32)
-cuda.jit(kernels.weighted_sum)[1, (32, 8)](X, np.ones((1, 5), np.float32), out, 1)
-assert np.allclose(out, reference.pool(X, order=1), atol=1e-5), out
-a = np.ones(5, np.float32)
-forms, targets = np.arange(1, 6, dtype=np.float32), np.ones(5, np.float32)
-cuda.jit(kernels.update)[1, 256](forms, targets, a, np.float32(0.5))
-assert np.allclose(a, forms**-0.5), a
-"""
-
-
-def test_the_simulator_agrees_on_kernels_without_shuffles(numba: Backend) -> None:
-    """Numba's simulator knows no shuffles, so it can run a few of the kernels only."""
-    simulated = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    subprocess.run([sys.executable, "-c", _SIMULATED], env=simulated, check=True)
 
 
 def test_a_gpu_is_listed_with_the_reason_why_it_is_not_here(b: Backend) -> None:

@@ -11,13 +11,16 @@ import effort
 import numpy as np
 import pytest
 
-from demopool.implementations.cupy_cuda.signatures import source
+from demopool.implementations.cupy_cuda import signatures
+from demopool.implementations.cupy_cuda.launcher import ON_CORES, WIDE, Tiles, ended
+from demopool.implementations.shared import grids
 
 from . import cases
-from .arrays import Array
+from .agreement import ORDERS, difference, units
+from .arrays import counting, whole
 from .backends import Backend, Launch
 from .faults import CUPY, sides
-from .on_host import ORDERS, OnHost
+from .on_host import OnHost
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64" or not shutil.which("g++"),
@@ -25,50 +28,45 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def units(b: Backend, launch: Launch) -> float:
-    """By how many eps results may differ.
-
-    Two powers differ by 5: CUDA's may be off by 4, that of the host by 1. One that is raised again
-    has its error times tau, and so has what is multiplied before it. In sums of squares the device
-    does not round a square, once for every value that a thread adds. All else is exact: features
-    are small integers, divisions and roots are rounded correctly.
-    """
-    given = dict(zip(b.parameters(launch), launch[2], strict=True))
-    if "tau" in given:
-        all_of_them = launch[0] in ("small_image", "resident")
-        steps = int(given["iterations"]) if all_of_them else 1
-        return 6 * (1 + float(given["tau"])) * steps
-    if launch[0] == "normalized_at_once":
-        return float(given["values"]) / 256 + 2
-    return 0
-
-
-def difference(found: list[Array], wanted: list[Array]) -> float:
-    """The largest, in eps of each number; inf where only one is a number, or an integer differs."""
-    worst = 0.0
-    for one, other in zip(found, wanted, strict=True):
-        same = (one == other) | (np.isnan(one) & np.isnan(other))
-        if same.all():
-            continue
-        if one.dtype.kind != "f":
-            return np.inf
-        limits = np.finfo(one.dtype)
-        a, b = (array[~same].astype(float) for array in (one, other))
-        with np.errstate(all="ignore"):
-            apart = np.abs(a - b) / np.maximum(np.abs(b), limits.tiny) / float(limits.eps)
-        worst = max(worst, float(np.nan_to_num(apart, nan=np.inf).max()))
-    return worst
+def agree(b: Backend, launches: list[Launch], folder: Path, text: str) -> None:
+    host = OnHost(b, sorted({b.lowered(launch) for launch in launches}), folder, text)
+    for launch in launches:
+        wanted = b.run(launch, counting=False, check_races=False)
+        for order in effort.cases(ORDERS, ORDERS[-1:]):
+            apart, allowed = difference(host.run(launch, order), wanted), units(b, launch)
+            assert apart <= allowed, f"{launch[0]}: {apart} eps of {allowed} in order {order}"
 
 
 def test_both_agree_on_every_kernel(cupy: Backend, tmp_path: Path) -> None:
     launches = [one for kernel in cupy.kernels for one in cases.launches(cupy, kernel)]
-    instances = sorted({cupy.lowered(launch) for launch in launches})
-    host = OnHost(cupy, instances, tmp_path, source())
-    for launch in launches:
-        wanted = cupy.run(launch, counting=False, check_races=False)
-        for order in effort.cases(ORDERS, ORDERS[-1:]):
-            apart, allowed = difference(host.run(launch, order), wanted), units(cupy, launch)
-            assert apart <= allowed, f"{launch[0]}: {apart} eps of {allowed} in order {order}"
+    agree(cupy, launches, tmp_path, signatures.source())
+
+
+@pytest.mark.parametrize("by", [ON_CORES, WIDE])
+def test_both_agree_on_other_ways_to_multiply(cupy: Backend, by: Tiles, tmp_path: Path) -> None:
+    """By tensor cores also of numbers that TF32 has not: the sums of 8 products are rounded once by
+    both, and so have the same bits."""
+    variant, there = signatures.variant(f"gram{by.ending}<float>"), cupy.launches
+    X, a = whole(2, 45, 141, most=5000 if by is ON_CORES else 4), counting(2, 45)
+    triangle, kind = grids.triangle(141, by.side), there.LOWER_1
+    parts = np.full((2 * triangle, 2, by.side**2), np.nan, np.float32)
+    A, sums = np.full((2, 141, 141), np.nan, np.float32), np.full((2, 2, triangle), np.nan)
+    rows = np.ascontiguousarray(X.swapaxes(1, 2))
+    row_sums = np.full((2, grids.tiles(141, by.side), 141), np.nan, np.float32)
+    launches = [
+        there.gram(rows, A, row_sums, there.KEEP, by.side),
+        there.gram_parts(rows, parts, by.side),
+        there.outer(X, a, A, sums.astype(np.float32), kind, by.side),
+        there.outer(X, None, A, A, there.KEEP, by.side),
+        there.outer_parts(X, a, parts, by.side),
+    ]
+    if by.sums_parts:
+        given = counting(*parts.shape)
+        launches.append(there.from_parts(given, A, row_sums, there.SQUARE, by.side))
+    launches = [ended(launch, by.ending) for launch in launches]
+    assert variant
+    assert {launch[0] for launch in launches} >= {*variant.parameters} - {"from_triangle_128"}
+    agree(cupy, launches, tmp_path, variant.source)
 
 
 # Mistakes that need no access outside of an array: g++ would not notice that. The last two
@@ -94,10 +92,10 @@ SEEN |= {
 
 
 def spoilt(b: Backend, kernel: str, change: str, folder: Path) -> OnHost:
-    old, new = sides(change)
-    assert old in source()
+    (old, new), text = sides(change), signatures.source()
+    assert old in text
     instances = [b.lowered(cases.launches(b, kernel)[0])]
-    return OnHost(b, instances, folder, source().replace(old, new))
+    return OnHost(b, instances, folder, text.replace(old, new))
 
 
 @pytest.mark.parametrize("mistake", SEEN)

@@ -4,11 +4,23 @@
 // x = high + low + a rest that is left out; so is low low'. Every slab starts from zero, and threads
 // add it to its sum: tensor cores cut sums off, threads round.
 
+#ifdef __CUDACC__  // the tests have these two for a host
 __device__ __forceinline__ unsigned to_tf32(float x) {
   unsigned bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return bits;
 }
+
+// sum += A B of 16 x 8 x 8; which elements the lanes have is in the PTX manual.
+__device__ __forceinline__ void multiply_tf32(float (&sum)[4], const unsigned (&a)[4],
+                                              const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
 
 // What a lane has of a factor.
 template <unsigned COUNT>
@@ -20,16 +32,6 @@ struct Parts {
     low[i] = to_tf32(x - __uint_as_float(high[i]));
   }
 };
-
-// sum += A B of 16 x 8 x 8; which elements the lanes have is in the PTX manual.
-__device__ __forceinline__ void multiply_tf32(float (&sum)[4], const unsigned (&a)[4],
-                                              const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 // The results of a thread are numbered as its warp's: 32 rows of the tile, as 2 x 8 squares of
 // 16 x 8 with 4 results each.

@@ -13,11 +13,9 @@ A block finds its image and its tile in blockIdx.x alone, which may be large, un
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from operator import floordiv, mod
 from typing import Any
 
-from numba import config, cuda, float32, uint32, uint64
+from numba import cuda, float32, uint32, uint64
 from numba.cuda.extending import intrinsic
 
 from demopool.implementations.shared.grids import BLOCK, TILE, WARPS
@@ -35,11 +33,8 @@ def position() -> Any:
     return uint64(cuda.blockIdx.x) * uint64(BLOCK) + uint64(cuda.threadIdx.x)
 
 
-def _instruction(name: str, simulated: Callable[[Any, Any], Any]) -> Any:
-    """Of two uint32, as one instruction: to a division Numba would add what to do for a zero.
-
-    Its simulator, which runs Python, cannot have instructions.
-    """
+def _instruction(name: str) -> Any:
+    """Of two uint32, as one instruction: to a division Numba would add what to do for a zero."""
 
     def typed(_: Any, a: Any, b: Any) -> Any:
         def built(_: Any, builder: Any, __: Any, args: Any) -> Any:
@@ -47,10 +42,10 @@ def _instruction(name: str, simulated: Callable[[Any, Any], Any]) -> Any:
 
         return uint32(uint32, uint32), built
 
-    return simulated if config.ENABLE_CUDASIM else intrinsic(typed)
+    return intrinsic(typed)
 
 
-_udiv, _urem = _instruction("udiv", floordiv), _instruction("urem", mod)
+_udiv, _urem = _instruction("udiv"), _instruction("urem")
 
 
 @cuda.jit(device=True, inline="always")
