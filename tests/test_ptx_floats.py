@@ -280,6 +280,20 @@ def test_extremes_prefer_numbers_and_order_zeros(kind: str) -> None:
         check("min.ftz.f32 %d, %a, %b", kind, flushed(SMALL), SMALL, SMALL)
 
 
+def test_bfloat16_is_chosen_and_compared_as_float32() -> None:
+    wide = [(x.view(np.uint32) & 0xFFFF0000).view(np.float32) for x in operands("f32", 2, 60)]
+    short = [(x.view(np.uint32) >> 16).astype(np.uint16) for x in wide]
+    for name, count in (("min", 2), ("max.NaN", 2), ("max", 2), ("abs", 1), ("neg", 1)):
+        names = ", ".join(["%d", "%a", "%b"][: count + 1])
+        code, of = f"{name}.bf16 {names}", ["bf16"] * count
+        found = evaluate(code, "bf16", of, *short[:count]).astype(np.uint32) << 16
+        check(f"{name}.f32 {names}", "f32", found.view(np.float32), *wide[:count])
+    for name in ("lt", "eq", "geu", "nan"):
+        found = evaluate(f"setp.{name}.bf16 %d, %a, %b", "pred", ["bf16"] * 2, *short)
+        wanted = evaluate(f"setp.{name}.f32 %d, %a, %b", "pred", ["f32"] * 2, *wide)
+        assert (found == wanted).all()
+
+
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
 def test_comparisons_with_nan_are_false_or_if_unordered_true(kind: str) -> None:
     a, b = operands(kind, 2, 40)

@@ -30,17 +30,24 @@ def module(text: str) -> ptx.Module:
 
 
 def run(
-    body: str, *arrays: Array, grid: Any = 1, block: Any = 32, before: str = "", **kw: Any
+    body: str,
+    *arrays: Array,
+    grid: Any = 1,
+    block: Any = 32,
+    before: str = "",
+    triton: bool = False,
+    **kw: Any,
 ) -> Any:
     """A kernel with arrays at %q0, ...; %r0 is the thread, %q9 and %q10 its elements of two."""
-    params = ", ".join(f".param .u64 a{i}" for i in range(len(arrays)))
+    params = ", ".join(f".param .u64 a{i}" for i in range(len(arrays) + 2 * triton))
     loads = "".join(f"ld.param.u64 %q{i}, [a{i}];\n" for i in range(len(arrays)))
     thread = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
         mad.lo.u32 %r0, %r1, %r2, %r3;"""
     for i in range(min(2, len(arrays))):
         thread += f"mad.wide.u32 %q{9 + i}, %r0, {arrays[i].itemsize}, %q{i};\n"
     text = f"{HEAD}{before}.visible .entry k({params}) {{\n{REGISTERS}{loads}{thread}{body}\nret;}}"
-    return module(text).launch("k", grid, block, list(arrays), **kw)
+    of = ptx.Module(text, "sm_80", triton=True) if triton else module(text)
+    return of.launch("k", grid, block, list(arrays), **kw)
 
 
 def lanes(body: str, *inputs: Array, block: Any = 32, dtype: Any = np.uint32, **kw: Any) -> Array:

@@ -211,6 +211,14 @@ def test_an_operand_must_be_rounded_to_tf32() -> None:
     assert caught.value.thread == (9, 0, 0)
 
 
+def test_bits_that_tf32_has_not_are_cut_off_in_code_of_triton() -> None:
+    changed = "mov.u32 %r12, 0x3F800FFF;"  # of B, 1 in TF32
+    wanted = multiplied(*ONES, "tf32", "f32")
+    found = multiplied(*ONES, "tf32", "f32", changed, triton=True)
+    np.testing.assert_array_equal(found, wanted)
+    assert (multiplied(*ONES, "tf32", "f32", "mov.u32 %r12, 0x3F802FFF;", triton=True) > 8).all()
+
+
 def test_an_operand_must_have_been_written() -> None:
     body = """mov.u32 %r4, 0; mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32
         {%r7, %r8, %r10, %r11}, {%r4, %r5}, {%r4}, {%r4, %r4, %r4, %r4};"""

@@ -111,6 +111,23 @@ def test_hints_do_not_change_what_is_loaded(hint: str) -> None:
     assert (lanes(body, given) == given).all()
 
 
+@pytest.mark.parametrize(("value", "races"), [("shr.u32 %r5, %r0, 1;", False), ("", True)])
+def test_equal_stores_at_once_are_no_race_in_code_of_triton(value: str, races: bool) -> None:
+    """Pairs of lanes of two blocks store at one place: equal numbers, or their own."""
+    body = f""".shared .align 8 .b8 memory[256]; shr.u32 %r4, %r3, 1; mov.u64 %q4, memory;
+        mad.wide.u32 %q4, %r4, 8, %q4; mov.u32 %r5, %r0; {value}
+        st.shared.v2.u32 [%q4], {{%r1, %r5}}; bar.sync 0; ld.shared.v2.u32 {{%r6, %r7}}, [%q4];
+        st.global.u32 [%q9], %r7;"""
+    out = np.zeros(128, np.uint32)
+    for triton in (True, False):
+        if triton and not races:
+            run(body, out, grid=2, block=64, triton=triton)
+            assert out.tolist() == (np.arange(128) // 2).tolist()
+        else:
+            with pytest.raises(ptx.Fault, match="several threads write it at once"):
+                run(body, out, grid=2, block=64, triton=triton)
+
+
 # --- atomics ---
 
 ATOMICS: list[tuple[str, str, Callable[[Any, Any], Any]]] = [

@@ -1,11 +1,9 @@
-"""The kernels of triton:cuda: their values by Triton's interpreter, and their GPU code."""
+"""The kernels of triton:cuda: their values by Triton's interpreter."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,6 @@ if registry.probe("triton:interpreter").state is not State.OK:
 import torch
 import triton
 from torch import Tensor
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from demopool.implementations.triton_cuda import kernels, launcher, pool, sizes, weights
 
@@ -216,140 +212,3 @@ def test_interpreting_leaves_triton_as_it_was() -> None:
     assert not triton.knobs.runtime.interpret
     assert "TRITON_INTERPRET" not in os.environ
     assert isinstance(kernels.gram, triton.JITFunction)
-
-
-# --- GPU code ---
-
-ARCHITECTURES = (80, 90, 100, 120)
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-_TYPES = {
-    torch.float32: "*fp32",
-    torch.float16: "*fp16",
-    torch.bfloat16: "*bf16",
-    torch.int32: "*i32",
-}
-Launch = tuple[str, tuple[Any, ...], dict[str, Any]]
-
-
-class Recorder(launcher.Launcher):
-    """Notes launches, and runs none."""
-
-    def __init__(self) -> None:
-        super().__init__(kernels, torch.device("cpu"))
-        self.launches: list[Launch] = []
-
-    def launch(self, kernel: str, programs: int, *arguments: Any, **constants: Any) -> None:
-        assert 0 < programs < 2**31
-        self.launches.append((kernel, arguments, constants))
-
-
-def _launches(dtype: torch.dtype, n: int, d: int) -> list[Launch]:
-    """Of every operation, with and without weights, and of products of TF32."""
-    on = Recorder()
-    X, a = torch.empty((2, n, d), dtype=dtype), torch.empty((2, n))
-    for order in (1, 2):
-        for iterations in (1, 4):
-            weights.dense(on, X, order=order, gamma=0.3, tau=0.4, iterations=iterations)
-        pool.direct(on, X, a, order=order)
-        pool.direct(on, X, None, order=order)
-    wide = {"order": 2, "tile": sizes.WIDE}
-    weights.dense(on, X, gamma=0.3, tau=0.4, iterations=1, **wide)
-    pool.direct(on, X, a, **wide)
-    pool.direct(on, X, None, **wide)
-    for kind in ("signed-sqrt-l2", "l2"):
-        pool.normalize(on, X.reshape(2, n * d), kind=kind)
-    if dtype == torch.float32:
-        how = {"order": 2, "precision": sizes.TF32}
-        weights.dense(on, X, gamma=0.3, tau=0.4, iterations=1, **how)
-        pool.direct(on, X, a, **how)
-        pool.direct(on, X, None, **how)
-    return on.launches
-
-
-def _source(launch: Launch) -> tuple[ASTSource, dict[str, Any]]:
-    """As Triton specialises a launch: for aligned pointers, numbers that divide by 16, and 1."""
-    name, arguments, constants = launch
-    kernel = getattr(kernels, name)
-    names = kernel.arg_names
-    signature, attributes, fixed, options = {}, {}, {}, {}
-    for place, value in enumerate(arguments):
-        if isinstance(value, Tensor):
-            signature[names[place]] = _TYPES[value.dtype]
-        elif value == 1 and isinstance(value, int):
-            signature[names[place]], fixed[place,] = "constexpr", 1
-        else:
-            signature[names[place]] = "i32" if isinstance(value, int) else "fp32"
-        if isinstance(value, Tensor) or (isinstance(value, int) and value % 16 == 0):
-            attributes[place,] = [["tt.divisibility", 16]]
-    for key, value in constants.items():
-        if key in names:
-            signature[key], fixed[names.index(key),] = "constexpr", value
-        else:
-            options[key] = value
-    return ASTSource(kernel, signature, fixed, attributes), options
-
-
-def _check_tf32(text: str) -> None:
-    """Three products of TF32 from zero, and what they give added by threads, which round: tensor
-    cores cut sums off. No product of a tile is made by threads."""
-    by_cores = len(re.findall(r"\bmma\.sync|wgmma\.mma_async|tcgen05\.mma\.", text))
-    steps = sizes.DEPTH // 8
-    assert by_cores in (3 * steps, 3 * steps * (sizes.TILE // 16) * (sizes.TILE // 8) // 4)
-    assert "cvt.rna.tf32.f32" in text
-    results = sizes.TILE**2 // 128
-    # Since 10.0 a thread may add two numbers at a time.
-    one, two = (len(re.findall(rf"\badd(?:\.rn)?\.{kind}\b", text)) for kind in ("f32", "f32x2"))
-    assert one + 2 * two >= results
-    weights_and_roots = 64
-    assert len(re.findall(r"\bfma\.rn\.f32\b", text)) < weights_and_roots
-
-
-SPILLED = 192
-"""Bytes of a thread, in tiles of 128: their sums take half of its registers, and addresses of rows
-that begin at odd places the rest."""
-
-
-@pytest.mark.parametrize(
-    ("arch", "dtype"),
-    cases(
-        [(arch, dtype) for arch in ARCHITECTURES for dtype in DTYPES],
-        [(80, "float32"), (100, "float16")],
-    ),
-)
-def test_gpu_code_hardly_spills_and_is_as_exact_as_asked_for(
-    arch: int,
-    dtype: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """No double precision, no atomic additions; tensor cores and TF32 where they were asked for,
-    tensor cores for float16 too. Assembled by the ``ptxas`` that Triton brings, with the options
-    that it gives it."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TRITON_DUMP_PTXAS_LOG", "1")
-    target = GPUTarget("cuda", arch, 32)
-    texts: dict[str, str] = {}
-    for n, d in cases([(784, 512), (100, 70), (33, 2048), (1, 1)], [(784, 512), (100, 70)]):
-        for launch in _launches(DTYPES[dtype], n, d):
-            source, options = _source(launch)
-            if (key := source.hash() + str(options)) in texts:
-                continue
-            compiled = triton.compile(source, target=target, options=options)
-            text = texts[key] = compiled.asm["ptx"]
-            assert not re.search(r"\.f64|\b(atom|red)\.", text), launch[0]
-            has_tensor_cores = re.search(r"\b(mma|wgmma|tcgen05\.mma)\b", text) is not None
-            asked = launch[2].get("PRECISION") == sizes.TF32
-            assert ("tf32" in text) == asked, launch[0]
-            if asked:
-                _check_tf32(text)
-                assert has_tensor_cores
-            else:
-                assert has_tensor_cores <= (dtype == "float16" and launch[0] in ("gram", "outer"))
-            log = capsys.readouterr().out
-            assert "registers" in log
-            spilled = max(map(int, re.findall(r"(\d+) bytes (?:stack|spill)", log)))
-            assert spilled <= (SPILLED if launch[2].get("TILE") == sizes.WIDE else 0), (launch, log)
-    assert set(kernels.__all__) <= {
-        kernel for n in (100, 784) for kernel, *_ in _launches(torch.float32, n, 70)
-    }

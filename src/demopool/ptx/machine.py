@@ -83,6 +83,7 @@ class Launch:
     cooperative: bool
     counting: bool
     check_races: bool
+    triton: bool
     max_steps: int
     counts: Counts = field(default_factory=Counts)
     executed: set[int] = field(default_factory=set)
@@ -96,6 +97,7 @@ class Wave:
         self._launch = launch
         self.blocks = blocks
         self.counts, self.counting = launch.counts, launch.counting
+        self.triton = launch.triton
         threads = int(np.prod(launch.block))
         padded = -(-threads // WARP) * WARP
         self.lanes = padded * len(blocks)

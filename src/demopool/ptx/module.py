@@ -28,6 +28,9 @@ WAVE_LANES = 8192
 AT_ONCE = 4096
 """Blocks that a cooperative launch may have; the largest GPUs run about so many at once."""
 
+_SCRATCH = 2
+"""Pointers that Triton adds to the arguments of every kernel."""
+
 STEPS = 20_000_000
 """Steps of a wave after which a launch counts as one that never ends."""
 
@@ -58,11 +61,18 @@ def recording() -> Iterator[list[Launched]]:
 
 @dataclass
 class Module:
-    """PTX text and its calling convention (``numba``: arrays are passed with shape and strides)."""
+    """PTX text and its compiler, if that matters.
+
+    Numba passes arrays with shape and strides. Triton adds two pointers to scratch memory, of which
+    nothing is used here, and does two things on purpose that are faults in code of others: several
+    threads of a block store the same bits at one shared address at once, and TF32 operands are not
+    rounded: here the bits that TF32 has not are cut off.
+    """
 
     text: str
     arch: str
     numba: bool = False
+    triton: bool = False
     names: dict[str, str] = field(default_factory=dict)
     executed: dict[str, set[int]] = field(default_factory=dict)
     """For every kernel, the PTX lines that launches have executed so far: the test coverage."""
@@ -154,6 +164,7 @@ class Module:
             cooperative=cooperative,
             counting=counting or _recorded.get() is not None,
             check_races=check_races,
+            triton=self.triton,
             max_steps=max_steps,
             executed=self.executed.setdefault(function.name, set()),
         )
@@ -184,6 +195,8 @@ class Module:
             for i, arg in enumerate(args)
             for part in (_numba(arg) if self.numba else [arg])
         ]
+        if self.triton:
+            flat += [(len(args) + i, np.uint64(0)) for i in range(_SCRATCH)]
         params = function.params
         if len(flat) != len(params):
             raise LaunchError(

@@ -123,20 +123,34 @@ def _remainder(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 def _extreme(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, "ftz", "NaN")
     least, keep = ins.op == "min", "NaN" in ins.modifiers
-    if not is_float(ins.type):
+    if not is_float(ins.type) and ins.type != "bf16":
         return computed(decoder, ins, place, np.minimum if least else np.maximum)
     pick = floats.smallest if least else floats.largest
-    return computed(decoder, ins, place, lambda a, b: pick(a, b, keep_nan=keep), flops=1)
+    return _exact(decoder, ins, place, lambda a, b: pick(a, b, keep_nan=keep), flops=1)
 
 
 def _absolute(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, "ftz")
-    return computed(decoder, ins, place, np.abs)
+    return _exact(decoder, ins, place, np.abs)
 
 
 def _negate(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     only(ins, "ftz")
-    return computed(decoder, ins, place, np.negative)
+    return _exact(decoder, ins, place, np.negative)
+
+
+def _exact(
+    decoder: Decoder, ins: Instruction, place: Place, compute: Callable[..., Array], flops: int = 0
+) -> Step:
+    """What rounds in no format, so bfloat16 can be calculated as float32."""
+    if ins.type != "bf16":
+        return computed(decoder, ins, place, compute, flops=flops)
+
+    def of_bits(*values: Array) -> Array:
+        return floats.to_bfloat16(compute(*map(floats.from_bfloat16, values)))
+
+    kinds = ("bf16",) * (len(ins.operands) - 1)
+    return computed(decoder, ins, place, of_bits, kinds=kinds, result="bf16")
 
 
 def _square_root(decoder: Decoder, ins: Instruction, place: Place) -> Step:

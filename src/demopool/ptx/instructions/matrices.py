@@ -108,7 +108,9 @@ def _multiply(decoder: Decoder, ins: Instruction, place: Place) -> Step:
 
     def run(frame: Frame, mask: Array) -> None:
         held = [_held(frame, registers) for registers in reads]
-        if kind == "tf32":
+        if kind == "tf32" and frame.wave.triton:
+            held[:2] = [registers & ~_ONLY_FLOAT32 for registers in held[:2]]
+        elif kind == "tf32":
             for registers in held[:2]:
                 _check_rounded(frame, registers, mask, place)
         a, b, c = (_matrix(registers, f) for registers, f in zip(held, fragments, strict=True))

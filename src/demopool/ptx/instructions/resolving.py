@@ -96,6 +96,16 @@ def pieces(wave: Wave, access: Access, address: Array, mask: Array, op: str) -> 
     return found
 
 
+def without_repeats(wave: Wave, address: Array, values: list[Array], mask: Array) -> Array:
+    """Of lanes of a block that store the same values at the same address, one."""
+    lanes = wave.active(mask)
+    where = [wave.block_of[lanes], np.broadcast_to(address, (wave.lanes,))[lanes]]
+    stores = np.stack([*where, *(value[lanes] for value in values)], axis=1).astype(np.uint64)
+    kept = np.zeros(wave.lanes, bool)
+    kept[lanes[np.unique(stores, axis=0, return_index=True)[1]]] = True
+    return kept
+
+
 def _resolved(
     wave: Wave, access: Access, address: Array, lanes: Array
 ) -> Iterator[tuple[Memory, Any, Array]]:

@@ -60,7 +60,8 @@ def _comparison(
 ) -> tuple[Callable[[Frame], tuple[Array, Array]], str]:
     """A reader of a comparison's two results (the second negated), and the type compared."""
     only(ins, *_COMPARISONS, "num", "nan", *_COMBINE, "ftz")
-    name, kind = ins.modifiers[0], calculable(ins.type, place)
+    name, is_bfloat16 = ins.modifiers[0], ins.type == "bf16"
+    kind = ins.type if is_bfloat16 else calculable(ins.type, place)
     combine = next((_COMBINE[m] for m in ins.modifiers[1:] if m in _COMBINE), None)
     first, second = (decoder.read(operand, kind) for operand in ins.operands[1:3])
     third = decoder.read(ins.operands[3], "pred") if combine else None
@@ -68,6 +69,8 @@ def _comparison(
 
     def truth(frame: Frame) -> tuple[Array, Array]:
         a, b = first(frame), second(frame)
+        if is_bfloat16:
+            a, b = floats.from_bfloat16(a), floats.from_bfloat16(b)
         if flush:
             a, b = floats.flushed(a), floats.flushed(b)
         found = compare(name, a, b)
