@@ -32,6 +32,10 @@ class CUDARuntimeError(RuntimeError):
 class CUDADriverError(RuntimeError):
     """What a launch raises; CuPy has two kinds of errors."""
 
+    def __init__(self, status: int, says: str = "") -> None:
+        super().__init__(says)
+        self.status = status
+
 
 class Device(nullcontext[None]):
     """The only GPU."""
@@ -210,9 +214,9 @@ class RawKernel:
         cooperative = enable_cooperative_groups
         assert cooperative == self.name.startswith("resident")
         if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise CUDADriverError("out of resources requested for launch")
+            raise CUDADriverError(701, "out of resources requested for launch")
         if cooperative and grid[0] > Device.most_at_once:
-            raise CUDADriverError("too many blocks in cooperative launch")
+            raise CUDADriverError(720, "too many blocks in cooperative launch")
         for arg in args:
             assert isinstance(arg, Array | np.generic), type(arg)
         # Like a driver, which is given addresses and keeps nothing alive.

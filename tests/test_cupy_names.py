@@ -41,7 +41,7 @@ def test_the_names_of_cupy_that_we_use_exist_in_the_installed_one() -> None:
     assert {"RawModule", "cuda.Stream", "cuda.get_current_stream", "from_dlpack"} <= chains
     assert not [chain for chain in chains if not _has(cupy, chain)]
     streams = ("begin_capture", "end_capture", "is_capturing", "synchronize")
-    kernels = ("max_dynamic_shared_size_bytes", "shared_size_bytes")
+    kernels = ("max_dynamic_shared_size_bytes", "shared_size_bytes", "kernel")
     assert hasattr(cupy.cuda.Device, "attributes")
     assert hasattr(cupy.cuda.Device, "compute_capability")
     assert all(hasattr(cupy.cuda.Stream, name) for name in streams)
@@ -61,6 +61,9 @@ def test_the_keywords_that_we_use_exist_in_the_installed_cupy() -> None:
     for name, (thing, keywords) in documented.items():
         for keyword in keywords:
             assert re.search(rf"\b{keyword}\b", thing.__doc__), (name, keyword)
+    # A function of the driver has no signature that can be read.
+    (function,) = (Path(cupy.__file__).parent / "cuda").glob("function.*.so")
+    assert b"enable_cooperative_groups" in function.read_bytes()
     # Its module wants cuBLAS itself, so that its source is read.
     source = (Path(cupy.__file__).parent / "cublas.py").read_text()
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -184,6 +185,21 @@ def test_where_a_process_has_only_a_part_of_a_gpu_the_error_says_what_to_take(
         ops.weights(cupy.asarray(_features(1, 150, 6)), route="dense-resident")
 
 
+def test_a_fault_of_a_kernel_before_is_not_taken_for_a_launch_of_too_many_blocks(
+    ops: Operations, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = stand_in.RawKernel.kernel
+
+    def kernel(*arguments: Any, **how: Any) -> None:
+        if how.get("enable_cooperative_groups"):
+            raise stand_in.CUDADriverError(700, "an illegal memory access")
+        plain(*arguments, **how)
+
+    monkeypatch.setattr(stand_in.RawKernel, "kernel", kernel)
+    with pytest.raises(stand_in.CUDADriverError, match="illegal"):
+        ops.weights(cupy.asarray(_features(1, 150, 6)), route="dense-resident")
+
+
 def test_the_kernels_with_dynamic_shared_memory_are_those_of_the_source() -> None:
     kernels = re.split(r"__global__ (?:__launch_bounds__.*? )?void ", signatures.source())[1:]
     dynamic = [text.partition("(")[0] for text in kernels if "extern __shared__" in text]
@@ -237,8 +253,10 @@ def test_a_capture_of_the_callers_own_is_refused_with_a_sentence(
     stream, X = cupy.cuda.Stream(non_blocking=True), cupy.asarray(_features(2, 12, 5))
     with stream:
         stream.begin_capture()
-        with pytest.raises(InvalidInput, match="cannot be captured into a CUDA graph"):
-            ops.weights(X)
+        calls = [ops.weights, partial(ops.implementation.looks_ordinary, low=0.1, high=10.0)]
+        for call in (*calls, ops.implementation.row_magnitudes):
+            with pytest.raises(InvalidInput, match="cannot be captured into a CUDA graph"):
+                call(X)
         assert not stream.end_capture().calls
         ops.weights(X)
 

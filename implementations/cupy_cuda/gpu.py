@@ -31,6 +31,9 @@ _MAX_GRAPHS = 32
 _DYNAMIC = ("small_image", "resident", "scatter", "normalized_at_once")
 """Kernels whose shared memory is as large as a launch says."""
 
+_NOT_AT_ONCE = (720, 801)
+"""Errors of the driver: more blocks than run at once, or no cooperative launches at all."""
+
 
 def cupy() -> Any:
     """The library; it has no types of its own."""
@@ -86,6 +89,8 @@ class Gpu(Launcher):
         try:
             function.kernel(grid, shape.threads, args, shared_mem=shape.shared, **cooperative)
         except cupy().cuda.driver.CUDADriverError as problem:
+            if problem.status not in _NOT_AT_ONCE:  # then it may be a fault of a kernel before
+                raise
             raise Unsupported(
                 "dense-resident",
                 f"the driver does not run {shape.blocks} blocks at once ({problem}); dense does "

@@ -86,6 +86,7 @@ class CupyCudaImplementation(Implementation):
 
     def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
         """Not of half precision or by stride, which would be copied first."""
+        refuse_capture(X)
         X = _as_cupy(X)
         if X.dtype == np.float16 or not X.flags.c_contiguous:
             return False
@@ -94,6 +95,7 @@ class CupyCudaImplementation(Implementation):
             return weights.are_ordinary(on, X, low, high, zero_rows)
 
     def row_magnitudes(self, X: Array) -> NDArray[Any]:
+        refuse_capture(X)
         X = _as_cupy(X)
         with gpu(X.device.id).active():
             return self.to_numpy(cupy().abs(X).max(axis=-1))

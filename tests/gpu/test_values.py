@@ -244,6 +244,24 @@ def test_ordinary_features_are_read_by_the_check_and_the_products_alone(
     assert "scaled" in [one.kernel.partition("<")[0] for one in launched]
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_features_may_begin_anywhere_in_memory(ops: dp.Operations, dtype: Any) -> None:
+    """A view into the caller's buffer, by every route; ordinary features are read where they are.
+    The first row is nearly orthogonal to the others, so that it is summed exactly without K."""
+    n, d = 16, 8
+    X = _features(1, n, d, dtype=dtype)[0]
+    X[1:, 0], X[0] = X[1:, 1], 0
+    X[0, :2] = 0.01, -0.01
+    buffer = np.empty(n * d + 2, dtype)
+    start = 1 if buffer[1:].ctypes.data % 16 else 2
+    view = buffer[start : start + n * d].reshape(n, d)
+    view[:] = X
+    for route in ("dense", "matrix-free"):
+        found = ops.weights(view, route=route, ordinary=True)
+        np.testing.assert_array_equal(found, ops.weights(X, route=route, ordinary=True))
+        _close(found, reference.weights(X))
+
+
 # --- other architectures, other sizes ---
 
 

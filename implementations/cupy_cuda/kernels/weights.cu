@@ -213,11 +213,12 @@ __device__ __forceinline__ T exact_part(const T* x, const T* v, bool weighted, u
                                         unsigned n, unsigned d) {
   const unsigned lane = threadIdx.x % WARP, apart = WARP / STEP_ROWS;
   const T* own = x + static_cast<size_t>(row) * d;
+  // The features may be the caller's, which begin anywhere.
+  const bool aligned = d % VECTOR<T> == 0 && reinterpret_cast<size_t>(x) % 16 == 0;
   T total = T(0);
   for (unsigned start = threadIdx.x / WARP * STEP_ROWS; start < n; start += WARPS * STEP_ROWS) {
-    const T product = d % VECTOR<T> == 0
-                          ? rows_times<Vectors<T>, STEP_ROWS>(x, own, start, n, d)
-                          : rows_times<Words<T>, STEP_ROWS>(x, own, start, n, d);
+    const T product = aligned ? rows_times<Vectors<T>, STEP_ROWS>(x, own, start, n, d)
+                              : rows_times<Words<T>, STEP_ROWS>(x, own, start, n, d);
     // A lane of each has its term: rounding errors of few equal terms do not add up. The square of
     // a small product may be 0 where its weight would have made it a large term.
     const unsigned i = start + lane / apart;
