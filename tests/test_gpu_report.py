@@ -159,6 +159,20 @@ def test_steps_of_other_settings_and_broken_files_are_not_used(tmp_path: Path) -
     assert Kept(tmp_path, fresh=True).get("a") is None
 
 
+def test_what_could_not_be_done_is_tried_again(tmp_path: Path) -> None:
+    kept, reasons = Kept(tmp_path, fresh=False), iter(("no permission", "", "never asked"))
+
+    def row() -> dict[str, str]:
+        return {"reason": next(reasons)}
+
+    assert kept.or_found("one", row)["reason"] == "no permission"
+    assert [kept.or_found("one", row)["reason"] for _ in range(2)] == ["", ""]
+    reasons = iter(("", "stopped", "", "", "never asked"))
+    assert kept.or_found("several", lambda: [row(), row()])[1]["reason"] == "stopped"
+    assert kept.or_found("several", lambda: [row(), row()])[1]["reason"] == ""
+    assert kept.or_found("several", lambda: [row(), row()])[1]["reason"] == ""
+
+
 def test_the_table_of_nsight_compute_is_added_up_by_kernel() -> None:
     first, second = external.kernels("noise\n" + fake_gpu.TABLE)
     assert (first["kernel"], first["launches"], first["registers"]) == ("gram<float>", 1, 40)
@@ -179,6 +193,19 @@ def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     _tool(tmp_path, "compute-sanitizer", "sleep 600", monkeypatch)
     row = external.sanitize("cupy:cuda", "memcheck", seconds=0.2)
     assert (row["state"], row["reason"]) == ("timeout", "it was stopped after 0.2 s")
+
+
+def test_a_check_that_fails_under_a_tool_is_not_taken_for_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = "echo not available; echo '========= ERROR SUMMARY: 0 errors'; exit {}"
+    _tool(tmp_path, "compute-sanitizer", says.format(1), monkeypatch)
+    row = external.sanitize("cupy:cuda", "memcheck")
+    assert (row["state"], row["errors"]) == ("error", None)
+    assert "exit code 1" in row["reason"]
+    assert "not available" in row["log"]
+    _tool(tmp_path, "compute-sanitizer", says.format(0), monkeypatch)
+    assert external.sanitize("cupy:cuda", "memcheck")["state"] == "ok"
 
 
 def test_counters_that_need_rights_are_explained(
@@ -280,7 +307,24 @@ def test_a_gpu_far_below_its_data_sheet_is_named() -> None:
     assert len(told) == 1
     assert "46%" in told[0]
     assert "float32" in told[0]
-    assert clocks.data_sheet("a made-up GPU", Limits(1, 1, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("Tesla T4", "T4"),
+        ("NVIDIA A100-PCIE-40GB", "A100"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        *((name, None) for name in ("a made-up GPU", "NVIDIA T400 4GB", "NVIDIA H100 PCIe")),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA A1000", None),
+    ],
+)
+def test_a_data_sheet_is_that_of_the_very_gpu(name: str, device: str | None) -> None:
+    sheet = clocks.data_sheet(name, Limits(1, 1, 1))
+    assert (sheet and sheet["device"]) == device
 
 
 def test_what_is_wrong_comes_first() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from effort import cases
 
@@ -33,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import demopool.torch as modules  # noqa: E402
-from demopool.implementations.torch_any.implementation import TorchImplementation  # noqa: E402
+from demopool.implementations.torch_any.implementation import OnGpu  # noqa: E402
 from demopool.pooling.torch_modules import BACKWARD  # noqa: E402
 
 GUARD = """
@@ -66,7 +67,7 @@ MODULES: list[tuple[str, dict[str, Any]]] = [
     *(("BilinearPool", {"channels": (20, 20), **k}) for k in ({}, {"k": K})),
     *(("MatrixPowerPool", {"route": r}) for r in ("eigh", "gram", "svd", "newton-schulz", "polar")),
 ]
-OPS = Operations("torch:cuda", TorchImplementation("cuda"))
+OPS = Operations("torch:cuda", OnGpu())
 facts = OPS.implementation.inspect  # shape, dtype and device
 
 
@@ -151,8 +152,16 @@ def shape_of(operation: str, order: int, n: int, d: int) -> tuple[int, ...]:
 
 
 def test_every_kernel_and_every_module_is_here() -> None:
-    assert {(row.operation, row.route) for row in ROWS} == set(TorchImplementation.kernels)
+    assert {(row.operation, row.route) for row in ROWS} == set(OnGpu.kernels)
     assert {name for name, _ in MODULES} == set(modules.__all__)
+
+
+def test_a_result_is_waited_for_on_its_own_gpu(fake: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: waited.append(device))
+    OPS.implementation.wait(torch.empty(2, device="cuda:1"))
+    OPS.implementation.wait(np.zeros(2))
+    assert waited == [torch.device("cuda:1"), None]
 
 
 @pytest.mark.parametrize(("operation", "route", "order", "dtype"), KERNELS)

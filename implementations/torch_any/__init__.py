@@ -53,9 +53,9 @@ def _recognise(array: Any) -> str | None:
 
 
 def _load(device: str, threads: int) -> Implementation:
-    from .implementation import OnCpu, TorchImplementation
+    from .implementation import OnCpu, OnGpu
 
-    return OnCpu() if device == "cpu" else TorchImplementation(device)
+    return OnCpu() if device == "cpu" else OnGpu()
 
 
 SPECIFICATION = Specification(

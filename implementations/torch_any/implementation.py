@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -17,6 +16,7 @@ from demopool.errors import InvalidInput
 from demopool.implementations.shared import ranges
 from demopool.implementations.shared.host import look_ordinary
 from demopool.implementations.shared.table import kernel_table
+from demopool.implementations.shared.torch_clock import TorchClock
 
 from . import pool, power, sketch, tensors, weights
 from .sketching import PreparedHashes
@@ -35,9 +35,7 @@ class TorchImplementation(Implementation):
 
     takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = KERNELS
-
-    def __init__(self, device: str) -> None:
-        self.device = device
+    device: str
 
     def inspect(self, array: Any) -> ArrayFacts | None:
         if not isinstance(array, Tensor) or array.device.type != self.device:
@@ -54,13 +52,6 @@ class TorchImplementation(Implementation):
         # torch has no read-only tensors and no negative strides.
         viewable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
         return torch.from_numpy(array if viewable else array.copy()).to(self.device)
-
-    def adopt(self, array: Any) -> Tensor | None:
-        """torch's current stream waits for what the owner has under way."""
-        if self.device != "cuda" or not hasattr(array, "__dlpack_device__"):
-            return None
-        kind, _ = array.__dlpack_device__()
-        return dlpack.from_dlpack(array) if kind == _DLPACK_CUDA else None
 
     def to_numpy(self, array: Tensor) -> NDArray[Any]:
         if array.requires_grad:
@@ -85,35 +76,6 @@ class TorchImplementation(Implementation):
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return PreparedHashes.on(self.device, hashes)
 
-    def synchronize(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    @property
-    def gpu_index(self) -> int | None:
-        return torch.cuda.current_device() if self.device == "cuda" else None
-
-    def event(self) -> Any:
-        if self.device != "cuda":
-            return None
-        mark = torch.cuda.Event(enable_timing=True)
-        mark.record()
-        return mark
-
-    def elapsed(self, start: Any, end: Any) -> float:
-        return float(start.elapsed_time(end)) / 1e3
-
-    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
-        if self.device != "cuda":
-            return None
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        kept = call()
-        torch.cuda.synchronize()
-        peak = torch.cuda.max_memory_allocated() - before
-        del kept
-        return int(peak)
-
 
 def _row_magnitudes(X: Tensor) -> Tensor:
     if X.device.type == "cuda":  # where this is one pass, without a temporary array
@@ -127,10 +89,8 @@ class OnCpu(TorchImplementation):
     """Only here matrices are normalised in place, from one triangle: torch multiplies whole ones on
     a GPU."""
 
+    device = "cpu"
     pools_normalized = True
-
-    def __init__(self) -> None:
-        super().__init__("cpu")
 
     def looks_ordinary(
         self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
@@ -138,6 +98,17 @@ class OnCpu(TorchImplementation):
         if X.dtype in tensors.HALF or not tensors.is_plain(X) or X.is_neg():
             return False  # NumPy has no view of a tensor to be negated when it is read
         return look_ordinary(X.detach().numpy(), low, high)
+
+
+class OnGpu(TorchClock, TorchImplementation):
+    device = "cuda"
+
+    def adopt(self, array: Any) -> Tensor | None:
+        """torch's current stream waits for what the owner has under way."""
+        if not hasattr(array, "__dlpack_device__"):
+            return None
+        kind, _ = array.__dlpack_device__()
+        return dlpack.from_dlpack(array) if kind == _DLPACK_CUDA else None
 
 
 @lru_cache(maxsize=64)

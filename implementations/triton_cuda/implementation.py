@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from demopool.contract import ArrayFacts, Implementation, Kernel
 from demopool.errors import InvalidInput
 from demopool.implementations.shared import images, ranges
+from demopool.implementations.shared.torch_clock import TorchClock
 
 from . import launcher, pool, weights
 from .launcher import Launcher
@@ -84,32 +84,8 @@ class Interpreted(Implementation):
         return bool(ranges.are_ordinary(magnitudes, low, high, zero_rows))
 
 
-class OnGpu(Interpreted):
+class OnGpu(TorchClock, Interpreted):
     """The same on the tensor's own GPU, compiled by Triton when a kernel is first called."""
 
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(_WORKS, _on_gpu)
     device = "cuda"
-
-    def synchronize(self) -> None:
-        torch.cuda.synchronize()
-
-    @property
-    def gpu_index(self) -> int | None:
-        return torch.cuda.current_device()
-
-    def event(self) -> Any:
-        mark = torch.cuda.Event(enable_timing=True)
-        mark.record()
-        return mark
-
-    def elapsed(self, start: Any, end: Any) -> float:
-        return float(start.elapsed_time(end)) / 1e3
-
-    def peak_device_bytes(self, call: Callable[[], Any]) -> int | None:
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        kept = call()
-        torch.cuda.synchronize()
-        peak = torch.cuda.max_memory_allocated() - before
-        del kept
-        return int(peak)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -47,10 +48,14 @@ def _span(values: Sequence[float | None]) -> list[float] | None:
     return [known[0], known[len(known) // 2], known[-1]] if known else None
 
 
+_OTHER_MODEL = re.compile(r"Laptop|Max-Q|\bD\b|H100 (PCIe|NVL)|\bMIG\b")
+"""What follows the name of a data sheet's GPU in the names of slower ones."""
+
+
 def data_sheet(name: str, reached: Limits) -> dict[str, Any] | None:
     """What the GPU reached in float32, over what its data sheet says, if that is known here."""
-    sheet = next((device for device in ptx.DEVICES if device.name in name), None)
-    if sheet is None:
+    sheet = next((one for one in ptx.DEVICES if re.search(rf"\b{one.name}\b", name)), None)
+    if sheet is None or _OTHER_MODEL.search(name):
         return None
     return {
         "device": sheet.name,

@@ -64,6 +64,9 @@ def sanitize(backend: str, tool: str, *, seconds: float = SECONDS) -> dict[str, 
         row |= {"state": "timeout", "reason": f"it was stopped after {seconds:g} s"}
     elif not found:
         row |= {"state": "error", "reason": f"it gave no summary; its exit code is {code}"}
+    elif code and not sum(found):
+        reason = f"it reports no error, but what it ran ended with exit code {code}"
+        row |= {"state": "error", "reason": reason}
     else:
         row |= {"state": "wrong" if sum(found) else "ok", "errors": sum(found)}
     row["log"] = [] if row["state"] == "ok" else _scrubbed(output).splitlines()[-_LINES:]

@@ -50,11 +50,14 @@ class Kept:
         write_text(self._file(name), text + "\n")
 
     def or_found(self, name: str, find: Callable[[], Any], *depends: object) -> Any:
-        """What was stored, or what is found now, which is stored."""
+        """What was stored, or what is found now. That is stored unless one of its rows has a reason
+        why nothing was found: the next run tries it again."""
         known = self.get(name, *depends)
         if known is None:
             known = find()
-            self.put(name, known, *depends)
+            rows = known if isinstance(known, list) else [known]
+            if not any(row.get("reason") for row in rows):
+                self.put(name, known, *depends)
         return known
 
     def _file(self, name: str) -> Path:

@@ -23,7 +23,7 @@ BUSY = 0.15
 
 _PLUGINS = "demopool.backends"
 _DISTRIBUTIONS = (
-    *("demopool", "numpy", "scipy", "numba", "numba-cuda", "torch"),
+    *("demopool", "numpy", "scipy", "numba", "numba-cuda", "torch", "triton"),
     *("cupy", *(f"cupy-cuda{major}x" for major in range(11, 20))),
     # The libraries that CuPy uses if they come from pip. Torch pins its own.
     *("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cusolver", "nvidia-cusolver-cu12"),
