@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from races import CASE, HERE, TIMES, choice
 
 import demopool as dp
 from demopool.choosing.answer_types import Choice, Ranked
-from demopool.contract import registry
+from demopool.contract import Probe, registry
 from demopool.errors import InvalidInput, Unsupported
 from demopool.machine.system import usual_threads
 from demopool.measurement.code_identity import code_key
@@ -63,6 +64,37 @@ def test_a_tensor_stays_in_torch() -> None:
     store.remember(choice(CASE, TIMES, "numba:cpu/dense"))
     X = torch.rand(2, 40, 12, requires_grad=True)
     assert isinstance(dp.describe(X, "democratic"), torch.Tensor)
+
+
+def test_a_tensor_goes_to_another_backend_for_its_kind_of_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a GPU, as choose measured it there: to Triton's kernels, not to CuPy's."""
+    monkeypatch.setattr(registry, "probe", lambda name: Probe(State.OK))
+    case = replace(CASE, data="device")
+    names = ("torch:cuda/dense", "triton:cuda/dense", "cupy:cuda/dense")
+    times = dict(zip(names, (3e-4, 2e-4, 1e-4), strict=True))
+    store.remember(choice(case, times, "cupy:cuda/dense"))
+    assert auto.pick(case, home="torch:cuda") == ("triton:cuda", "dense")
+    assert auto.pick(case, home="torch:cuda", backend="torch:cuda").backend == "torch:cuda"
+    assert auto.pick(case, home="cupy:cuda") == ("cupy:cuda", "dense")
+    assert auto.pick(case, home="numba:cuda").backend == "numba:cuda"
+
+
+def test_a_tensor_that_only_torch_can_work_on_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    asked: list[str] = []
+
+    def pick(case: Case, *, backend: str, **how: str) -> tuple[str, str]:
+        asked.append(backend)
+        return "torch:cpu", "dense"
+
+    monkeypatch.setattr(description.auto, "pick", pick)
+    X = torch.rand(2, 40, 12)
+    dp.describe(X, "democratic")
+    dp.describe(X.clone().requires_grad_(), "democratic")
+    torch.func.vmap(lambda x: dp.describe(x, "democratic", check=False))(X[None])
+    assert asked == ["auto", "torch:cpu", "torch:cpu"]
 
 
 def test_only_backends_that_were_right_and_measured_come_into_question() -> None:

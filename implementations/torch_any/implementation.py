@@ -53,6 +53,9 @@ class TorchImplementation(Implementation):
         viewable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
         return torch.from_numpy(array if viewable else array.copy()).to(self.device)
 
+    def keeps(self, array: Tensor) -> bool:
+        return array.requires_grad or not tensors.is_plain(array)
+
     def to_numpy(self, array: Tensor) -> NDArray[Any]:
         if array.requires_grad:
             raise InvalidInput(
@@ -104,7 +107,9 @@ class OnGpu(TorchClock, TorchImplementation):
     device = "cuda"
 
     def adopt(self, array: Any) -> Tensor | None:
-        """torch's current stream waits for what the owner has under way."""
+        """torch's current stream waits for what another owner has under way."""
+        if self.inspect(array) is not None:
+            return array
         if not hasattr(array, "__dlpack_device__"):
             return None
         kind, _ = array.__dlpack_device__()

@@ -120,6 +120,11 @@ class Implementation(ABC):
         None where there is no such way. ``describe`` then goes through the host's memory."""
         return None
 
+    def keeps(self, array: Any) -> bool:
+        """Whether no other backend can work on this array, even one for arrays of this library: it
+        has a derivative, say, or a compiler is looking at it."""
+        return False
+
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Around what ``describe`` itself computes on this library's arrays: padding, centre,
         triangle, two streams. A library whose float64 is behind a switch turns it on here."""

@@ -88,7 +88,7 @@ def describe(
         features = _centered(home, features, present, asked)
         facts = home.inspect_features(features)
     if split is None and asked.leaves_a_choice and 0 not in facts.shape:
-        backend, route = _picked(home, facts, asked)
+        backend, route = _picked(home, features, facts, asked)
     ops = home if backend in ("auto", home.name) else operations_of(backend)
     if asked.dtype is not None and not ops.supports("normalize", dtype=asked.dtype):
         raise Unsupported(f"dtype={asked.dtype!r}", f"{ops.name} has no such arrays")
@@ -149,12 +149,15 @@ def _centered(home: Operations, X: Any, present: preparing.Mask | None, asked: p
         return preparing.centered(xp, home.implementation.cast(X, work), present)
 
 
-def _picked(home: Operations, facts: ArrayFacts, asked: plans.Wanted) -> tuple[str, str]:
+def _picked(
+    home: Operations, features: Any, facts: ArrayFacts, asked: plans.Wanted
+) -> tuple[str, str]:
     """What auto takes for these features."""
     if asked.backend != "auto":
         registry.demand(asked.backend)
+    stays = asked.backend == "auto" and home.implementation.keeps(features)
     how: dict[str, Any] = {
-        "backend": asked.backend,
+        "backend": home.name if stays else asked.backend,
         "route": asked.route,
         "accuracy": asked.accuracy,
     }

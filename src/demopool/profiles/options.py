@@ -11,7 +11,7 @@ from ..machine.system import usual_threads
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
 from ..problem.routes import find, split
-from ..problem.vocabulary import State
+from ..problem.vocabulary import Backend, State
 from . import costs, estimates, forks
 from .accuracy import known_error
 from .eligibility import ineligible, too_inaccurate
@@ -114,13 +114,15 @@ def _within(option: Option, limit: float | None) -> Option:
 
 
 def _backends(question: AutoQuestion, profile: Profile) -> tuple[str, ...]:
-    """The one that was named; else home, and for NumPy arrays those measured and not wrong."""
+    """The one that was named; else home, and those measured and not wrong: any for NumPy arrays,
+    for others those that work on the same arrays, as triton:cuda does on torch's."""
     if question.backend != "auto":
         return (question.backend,)
-    if question.case.data == "device" or question.home != DEFAULT:
-        return (question.home,)
     known = registry.names()  # a plug-in may have gone since
-    measured = (name for name in profile.backends if name in known)
+    measured = [Backend(name) for name in profile.backends if name in known]
+    if question.case.data == "device" or question.home != DEFAULT:
+        own = Backend(question.home).arrays
+        measured = [backend for backend in measured if backend.arrays == own]
     return tuple(dict.fromkeys((question.home, *measured)))
 
 
