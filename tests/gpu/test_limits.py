@@ -22,10 +22,20 @@ def test_the_page_has_the_table_of_the_command() -> None:
     assert done.output in PAGE.read_text()
 
 
-def test_products_are_whole_tiles_and_nothing_is_said_of_a_cache() -> None:
-    """One tile of K and one of A, for 64 columns each."""
-    assert gpu_limits._product(1, 64) == 8 * 2 * 64**3
-    assert gpu_limits._product(65, 64) == 3 * gpu_limits._product(64, 64)
+def test_products_take_the_arithmetic_or_the_passes_of_the_busiest_multiprocessor() -> None:
+    """For a column of a tile. A T4 has 64 lanes for 4096 products, an RTX 4090 128."""
+    t4, _, ada, _ = gpu_limits.ptx.DEVICES
+    assert gpu_limits._clocks(t4, 18) == pytest.approx(64, rel=0.01)
+    assert gpu_limits._clocks(t4, 36) == 72
+    assert gpu_limits._clocks(ada, 18) == 36
+    assert gpu_limits._passes_of_product() == 18
+    # Eight tiles, of which each has a multiprocessor, or several from 256 columns on.
+    assert gpu_limits._product(t4, 64, 128) == gpu_limits._product(t4, 1, 128)
+    before, now = map(int, gpu_limits._product(t4, 64, 12544))
+    assert before > 5 * now
+
+
+def test_nothing_is_said_of_a_cache() -> None:
     (t4, *_) = gpu_limits.ptx.DEVICES
     assert gpu_limits._streamed(t4, t4.l2_bytes // 32, 10**9) == "-"
     assert gpu_limits._streamed(t4, t4.l2_bytes // 32 + 1, 10**7) == "1000"
