@@ -20,12 +20,13 @@ def units(b: Backend, launch: Launch) -> float:
     are small integers, divisions and roots are rounded correctly.
     """
     given = dict(zip(b.parameters(launch), launch[2], strict=True))
+    kernel = getattr(launch[0], "__name__", launch[0])
     if "tau" in given:
-        all_of_them = launch[0] in ("small_image", "resident")
+        all_of_them = kernel in ("small_image", "resident")
         steps = int(given["iterations"]) if all_of_them else 1
         return 6 * (1 + float(given["tau"])) * steps
-    if launch[0] == "normalized_at_once":
-        return float(given["values"]) / 256 + 2
+    if kernel == "normalized_at_once":
+        return float(given["V"].shape[-1]) / 256 + 2
     return 0
 
 

@@ -141,11 +141,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "from_parts": {
             "def from_parts(": ("the last barrier, after which nobody uses what it guards", _ZERO),
         },
-        "gram": {
-            "sums = cuda.local.array((4, 4), X.dtype)": (_MENDED,),
-            "tile = cuda.shared.array((HALF, WIDE), X.dtype)": (_MENDED,) * 2,
-            "def gram(": (_SAME_SIDE,) * 2,
-        },
+        "gram": {"def gram(": (*(_MENDED,) * 3, *(_SAME_SIDE,) * 2)},
         "gram_parts": {
             "def gram_parts(": (_MENDED,) * 3,
             "for i in range(4)": (_TWICE,) * 2,
@@ -157,18 +153,18 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         },
         "moments": {
             "if cuda.threadIdx.x == 0": (_SAME_LANE,),
-            "trace, square = sum_of_block(": (_ALL_LANES,),
+            "square += value * value": (_ALL_LANES,),
         },
         "normalized": {
             "def normalized(": ("without |.|, of what gets its sign then", _TWICE),
-            "value = V[image, j]": (_ALL_LANES,),
+            "while i < sums.shape[1]": (_ALL_LANES,),
         },
         "normalized_at_once": {
             "while j < count and scale > 0": (
                 "the largest of a warp: where it is zero, all of its values are",
                 "a sum of zeros, which is not used",
             ),
-            "values = cuda.shared.array(0, V.dtype)": (_ALL_LANES,) * 2,
+            "def normalized_at_once(": (_ALL_LANES,) * 2,
         },
         "outer": {"def outer(": (*(_OFF_DIAGONAL,) * 5, _SAME_SIDE, _MENDED)},
         "outer_parts": {"def outer_parts(": (*(_MENDED,) * 3, *(_PADDING,) * 2)},

@@ -103,6 +103,17 @@ def test_a_launch_that_would_go_wrong_without_a_word_says_so(what: str) -> None:
         CupyEmulator().run(("largest", shape, args))
 
 
+def test_arguments_of_the_same_types_are_compared_once() -> None:
+    def compared(V: Array) -> int:
+        before = signatures._check_arguments.cache_info().misses
+        signatures.check("largest", ONE, (V, np.zeros(2, V.dtype), u32(8), u32(1)), 0)
+        return signatures._check_arguments.cache_info().misses - before
+
+    signatures._check_arguments.cache_clear()
+    kinds = [np.float32, np.float32, np.float64, np.float32, np.float64]
+    assert [compared(np.ones((2, 8), kind)) for kind in kinds] == [1, 0, 1, 0, 0]
+
+
 # --- the array-level code on another namespace and another device ---
 
 
