@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from demopool.commands import cli
 from demopool.contract import registry
-from demopool.gpu_report import clocks, external, findings
+from demopool.gpu_report import clocks, external, findings, page
 from demopool.gpu_report.kept import Kept
 from demopool.machine import gpu
 from demopool.machine.limits import Limits
@@ -130,9 +130,12 @@ def test_emulated_kernels_are_checked_and_counted_but_not_timed(tmp_path: Path) 
     assert all(0 < row["useful_share"] <= 1 for row in rows.values())
     counted = {row["candidate"] for row in found["counts"]}
     assert {f"cupy:ptx/dense-{how}" for how in ("cublas", "128", "tf32")} <= counted
-    page = (tmp_path / "gpu-report.html").read_text()
-    assert "gram" in page
-    assert "http" not in page.replace("http-equiv", "")
+    html = (tmp_path / "gpu-report.html").read_text()
+    assert "gram" in html
+    assert "http" not in html.replace("http-equiv", "")
+    both = ("cupy:cuda", "torch:cuda")
+    (sentence,) = (text for text in page._counts(found["counts"], both) if "No counts" in text)
+    assert "of torch:cuda: nothing" in sentence
 
 
 def test_without_a_gpu_it_says_why_and_what_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 from ..common.program import __version__
 from ..common.units import readable
 from ..conformance import Cell, failed
+from ..problem.candidates import Candidate
 from ..problem.cases import Case
+from ..problem.vocabulary import Backend
 from ..report.html import TableCell, bullets, document, paragraph, table
 from ..report.page import sizes
 from .counts import CASE
@@ -49,7 +51,7 @@ def render(found: Found, conspicuous: Sequence[str]) -> str:
         '<h2 id="clocks">Clocks</h2>',
         *_clocks(found["races"]),
         '<h2 id="counts">What the kernels do</h2>',
-        *_counts(found["counts"]),
+        *_counts(found["counts"], found["chosen"]),
         '<h2 id="sanitizer">compute-sanitizer</h2>',
         *_sanitizer(found),
         '<h2 id="ncu">Nsight Compute</h2>',
@@ -185,7 +187,7 @@ def _clocks(races: Sequence[Found]) -> Iterator[str]:
     )
 
 
-def _counts(rows: Sequence[Found]) -> Iterator[str]:
+def _counts(rows: Sequence[Found], chosen: Sequence[str]) -> Iterator[str]:
     if not rows:
         yield paragraph(
             "No kernels could be executed on the CPU here: pip install '.[gpu-proof]' in a clone."
@@ -214,9 +216,12 @@ def _counts(rows: Sequence[Found]) -> Iterator[str]:
         numbers=(2, *range(5, 11 + len(devices))),
     )
     yield bullets([f"{row['candidate']}: {row['reason']}" for row in rows if "reason" in row])
+    libraries = {Backend(Candidate.parse(row["candidate"]).backend).library for row in rows}
+    others = [name for name in chosen if Backend(name).library not in libraries]
     yield paragraph(
         f"One call of democratic pooling, {sizes(CASE)}. The least time is from data sheets, "
-        "without launches: no GPU can be faster.",
+        "without launches: no GPU can be faster."
+        + (f" No counts of {' and '.join(others)}: nothing here executes them." if others else ""),
         "note",
     )
 
