@@ -79,8 +79,10 @@ def test_a_tensor_goes_to_another_backend_for_its_kind_of_array(
     assert auto.pick(case, home="torch:cuda", backend="torch:cuda").backend == "torch:cuda"
     assert auto.pick(case, home="cupy:cuda") == ("cupy:cuda", "dense")
     assert auto.pick(case, home="numba:cuda").backend == "numba:cuda"
+    assert dp.explain((2, 40, 12), home="torch:cuda").backend == "triton:cuda"
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # in make_dual
 def test_a_tensor_that_only_torch_can_work_on_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     asked: list[str] = []
@@ -94,7 +96,11 @@ def test_a_tensor_that_only_torch_can_work_on_stays(monkeypatch: pytest.MonkeyPa
     dp.describe(X, "democratic")
     dp.describe(X.clone().requires_grad_(), "democratic")
     torch.func.vmap(lambda x: dp.describe(x, "democratic", check=False))(X[None])
-    assert asked == ["auto", "torch:cpu", "torch:cpu"]
+    dp.describe(torch._neg_view(X), "democratic")
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, torch.ones_like(X))
+        dp.describe(dual, "democratic", check=False, normalize="none")
+    assert asked == ["auto", *["torch:cpu"] * 4]
 
 
 def test_only_backends_that_were_right_and_measured_come_into_question() -> None:

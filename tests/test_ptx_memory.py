@@ -111,21 +111,33 @@ def test_hints_do_not_change_what_is_loaded(hint: str) -> None:
     assert (lanes(body, given) == given).all()
 
 
-@pytest.mark.parametrize(("value", "races"), [("shr.u32 %r5, %r0, 1;", False), ("", True)])
-def test_equal_stores_at_once_are_no_race_in_code_of_triton(value: str, races: bool) -> None:
-    """Pairs of lanes of two blocks store at one place: equal numbers, or their own."""
-    body = f""".shared .align 8 .b8 memory[256]; shr.u32 %r4, %r3, 1; mov.u64 %q4, memory;
-        mad.wide.u32 %q4, %r4, 8, %q4; mov.u32 %r5, %r0; {value}
-        st.shared.v2.u32 [%q4], {{%r1, %r5}}; bar.sync 0; ld.shared.v2.u32 {{%r6, %r7}}, [%q4];
-        st.global.u32 [%q9], %r7;"""
+PAIRS = """.shared .align 8 .b8 memory[256]; shr.u32 %r4, %r3, 1; mov.u64 %q4, memory;
+    mad.wide.u32 %q4, %r4, 8, %q4; shr.u32 %r5, %r0, 1; mov.b64 %q6, {%r5, 0x3FF00000};
+    st.shared.u64 [%q4], %q6; bar.sync 0; ld.shared.v2.u32 {%r6, %r7}, [%q4];
+    st.global.u32 [%q9], %r6;"""
+"""Pairs of lanes of two blocks store the same number of 64 bits at one place."""
+
+
+def test_equal_stores_at_once_are_no_race_in_code_of_triton() -> None:
     out = np.zeros(128, np.uint32)
-    for triton in (True, False):
-        if triton and not races:
-            run(body, out, grid=2, block=64, triton=triton)
-            assert out.tolist() == (np.arange(128) // 2).tolist()
-        else:
-            with pytest.raises(ptx.Fault, match="several threads write it at once"):
-                run(body, out, grid=2, block=64, triton=triton)
+    run(PAIRS, out, grid=2, block=64, triton=True)
+    assert out.tolist() == (np.arange(128) // 2).tolist()
+
+
+@pytest.mark.parametrize(
+    ("body", "triton", "says"),
+    [
+        (PAIRS, False, "several threads write it at once"),
+        (PAIRS.replace("shr.u32 %r5, %r0, 1", "mov.u32 %r5, %r0"), True, "several threads write"),
+        # A lane of the other warp may not have read it yet.
+        (""".shared .align 4 .b8 memory[4]; mov.u32 %r4, 7; st.shared.u32 [memory], %r4; bar.sync 0;
+            setp.eq.u32 %p0, %r3, 40; @%p0 ld.shared.u32 %r5, [memory];
+            st.shared.u32 [memory], %r4;""", True, "another thread reads what it writes"),
+    ],
+)  # fmt: skip
+def test_other_stores_at_once_are_races(body: str, triton: bool, says: str) -> None:
+    with pytest.raises(ptx.Fault, match=says):
+        run(body, np.zeros(128, np.uint32), grid=2, block=64, triton=triton)
 
 
 # --- atomics ---

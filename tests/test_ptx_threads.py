@@ -303,6 +303,7 @@ def test_a_trap_is_a_fault_of_the_kernel() -> None:
         ("fma.rn.f16x2 %r4, %r4, %r4, %r4", "f16x2"),
         ("max.bf16x2 %r4, %r4, %r4", "bf16x2"),
         ("setp.lt.bf16x2 %p0|%p1, %r4, %r5", "bf16x2"),
+        ("set.eq.bf16.bf16 %h1, %h2, %h3", "bf16"),
         ("atom.global.add.noftz.bf16 %h1, [%q0], %h2", "bf16"),
         ("red.global.add.noftz.f16x2 [%q0], %r0", "f16x2"),
         ("bar.sync 1, 64", "bar.sync 1, 64"),

@@ -43,7 +43,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_array_on_it_takes_the_route_with_the_least_arithmetic(
     n: int, d: int, route: str
 ) -> None:
-    found = dp.explain((1, n, d), backend=NPU, data="device")
+    found = dp.explain((1, n, d), home=NPU)
     assert found.route == route
     assert found.sentence.startswith(f"{NPU}/{route}: not measured yet, and there is no cost model")
     assert {(o.predicted_s, o.needed_bytes) for o in found.options} == {(None, None)}

@@ -73,7 +73,7 @@ def _recommended(best: str) -> auto.Explanation:
 
 
 def _explained(**asked: str) -> auto.Explanation:
-    return dp.explain((CASE.batch, CASE.n, CASE.d), data="device", backend="cupy:ptx", **asked)
+    return dp.explain((CASE.batch, CASE.n, CASE.d), home="cupy:ptx", **asked)
 
 
 def test_auto_takes_what_was_measured_to_be_best() -> None:

@@ -68,15 +68,14 @@ def _product(device: ptx.Device, size: int, columns: int) -> tuple[str, str]:
     """By one block for each tile of a triangle, and now by several where there are few tiles. The
     multiprocessor with most blocks is not ready before it has done them."""
     tiles = IMAGES * grids.triangle(size)
+    whole = -(-tiles // device.processors) * columns
     count = grids.parts(tiles, columns, device.processors, WORD)
+    # Of parts the last one of a tile may be shorter: no more than their mean is sure.
     part = grids.part_length(columns, count) if count > 1 else columns
-    before = _clocks(device, BEFORE_PRODUCT) * columns * _turns(device, tiles)
-    now = _clocks(device, _passes_of_product()) * part * _turns(device, tiles * count)
+    shared = max(part, tiles * columns / device.processors) if count > 1 else whole
+    before = _clocks(device, BEFORE_PRODUCT) * whole
+    now = _clocks(device, _passes_of_product()) * shared
     return _text(before / device.clock), _text(now / device.clock)
-
-
-def _turns(device: ptx.Device, blocks: int) -> int:
-    return -(-blocks // device.processors)
 
 
 def _clocks(device: ptx.Device, passes: float) -> float:
@@ -99,9 +98,12 @@ def _iterations(device: ptx.Device, n: int) -> tuple[str, str]:
 
 
 def _streamed(device: ptx.Device, held: int, moved: int) -> str:
-    """Numbers of an image that are held, and that move."""
-    fits = IMAGES * held * WORD <= device.l2_bytes
-    return NONE if fits else _text(IMAGES * moved * WORD / device.bytes)
+    """Numbers of an image that are held, and that move. What the cache can keep from one pass to
+    the next does not move."""
+    if IMAGES * held * WORD <= device.l2_bytes:
+        return NONE
+    kept = device.l2_bytes * (moved / held - 1)
+    return _text((IMAGES * moved * WORD - kept) / device.bytes)
 
 
 def _text(seconds: float) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils import dlpack
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
@@ -54,7 +55,8 @@ class TorchImplementation(Implementation):
         return torch.from_numpy(array if viewable else array.copy()).to(self.device)
 
     def keeps(self, array: Tensor) -> bool:
-        return array.requires_grad or not tensors.is_plain(array)
+        has_tangent = forward_ad.unpack_dual(array).tangent is not None
+        return has_tangent or array.requires_grad or array.is_neg() or not tensors.is_plain(array)
 
     def to_numpy(self, array: Tensor) -> NDArray[Any]:
         if array.requires_grad:

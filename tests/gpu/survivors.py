@@ -47,10 +47,15 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "target = pow(total, gamma)": ("pow: of an infinite number, infinite either way", _FAR),
             "pow(total / target, -tau)": (_LAST_BITS, _NEGATIVE),
         },
-        "free_step": {"pow(weight * total / target, -tau)": (_MINUS_ONE, _LAST_BITS)},
-        "free_sums": {
-            "if (i < n && lane % apart == 0) total += product": (_SAME_LANE,),
+        "free_step": {
             "value += __shfl_xor_sync(ALL_LANES, value, step)": (_ALL_LANES,),
+            "if ((exact >> other & 1) == 0) continue": (
+                "a warp reads a row from n on, and adds nothing of it",
+            ),
+            "pow(weight * total / target, -tau)": (_NAN, _NEGATIVE),
+        },
+        "free_sums": {
+            "if (row < n) {": ("a row from n on has a sum and a bound of 0, and no doubt either",),
         },
         "from_parts": {
             "__int_as_float((exponent + 127) << 23)": (_LAST_BIT,),

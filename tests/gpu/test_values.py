@@ -246,8 +246,9 @@ def test_ordinary_features_are_read_by_the_check_and_the_products_alone(
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_features_may_begin_anywhere_in_memory(ops: dp.Operations, dtype: Any) -> None:
-    """A view into the caller's buffer, by every route; ordinary features are read where they are.
-    The first row is nearly orthogonal to the others, so that it is summed exactly without K."""
+    """A view into the caller's buffer, by every route of the weights and of pooling; ordinary
+    features are read where they are. The first row is nearly orthogonal to the others, so that it
+    is summed exactly without K."""
     n, d = 16, 8
     X = _features(1, n, d, dtype=dtype)[0]
     X[1:, 0], X[0] = X[1:, 1], 0
@@ -256,10 +257,14 @@ def test_features_may_begin_anywhere_in_memory(ops: dp.Operations, dtype: Any) -
     start = 1 if buffer[1:].ctypes.data % 16 else 2
     view = buffer[start : start + n * d].reshape(n, d)
     view[:] = X
-    for route in ("dense", "matrix-free"):
-        found = ops.weights(view, route=route, ordinary=True)
-        np.testing.assert_array_equal(found, ops.weights(X, route=route, ordinary=True))
-        _close(found, reference.weights(X))
+    routes = [key for key in ops.implementation.kernels if key[0] in ("weights", "pool")]
+    for operation, route in routes:
+        if not ops.supports(operation, route=route, dtype=X.dtype.name):
+            continue
+        how = {"route": route} | ({"ordinary": True} if operation == "weights" else {})
+        call = partial(getattr(ops, operation), **how)
+        np.testing.assert_array_equal(call(view), call(X))
+    _close(ops.weights(view, route="matrix-free", ordinary=True), reference.weights(X))
 
 
 # --- other architectures, other sizes ---

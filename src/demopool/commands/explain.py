@@ -11,7 +11,7 @@ from rich.table import Table
 from ..common.units import readable
 from ..problem.vocabulary import DESCRIPTORS, NUMPY_DTYPES, State
 from ..profiles.auto import explain
-from ..profiles.options import Option
+from ..profiles.options import DEFAULT, Option
 from .output import console, emit, envelope, json_option
 
 SCHEMA = 1
@@ -43,6 +43,13 @@ _COLUMNS = (
     default="float32",
     show_default=True,
 )
+@click.option(
+    "--home",
+    default=DEFAULT,
+    show_default=True,
+    metavar="NAME",
+    help="The backend that the array belongs to: torch:cuda for a CUDA tensor.",
+)
 @click.option("--backend", default="auto", show_default=True, help="Only this one.")
 @click.option("--route", default="auto", show_default=True, help="Only this one.")
 @click.option(
@@ -59,26 +66,28 @@ def explain_command(
     d: int,
     k: int,
     dtype: str,
+    home: str,
     backend: str,
     route: str,
     accuracy: str,
     as_json: bool,
 ) -> int:
-    """What backend="auto" and route="auto" take for NumPy features of these sizes, and why.
+    """What backend="auto" and route="auto" take for features of these sizes, and why.
 
     What `demopool choose` recommended, if it measured this job here. Else the lowest predicted
-    time, by a model fitted to what was measured; without any measurement numpy:cpu by its cheapest
-    route. Ruled out, unless nothing else is left: what was wrong or crashed here, and what is
-    predicted to need more than half of the free memory, or to be less accurate than was asked for.
-    `demopool profile` shows what was measured.
+    time, by a model fitted to what was measured; without any measurement the home of the array by
+    its cheapest route. Ruled out, unless nothing else is left: what was wrong or crashed here, and
+    what is predicted to need more than half of the free memory, or to be less accurate than was
+    asked for. `demopool profile` shows what was measured.
 
     \b
     demopool explain --batch 8 --n 784 --d 512
     demopool explain --descriptor power --accuracy 1e-5
     demopool explain --descriptor sketched-power --n 196 --d 2048 --json
+    demopool explain --home torch:cuda --batch 8
     """
     given: dict[str, Any] = {"backend": backend, "route": route, "accuracy": _accuracy(accuracy)}
-    found = explain((batch, n, d), descriptor, dtype=dtype, k=k, **given)
+    found = explain((batch, n, d), descriptor, dtype=dtype, home=home, k=k, **given)
     if as_json:
         emit(envelope(SCHEMA, found.as_result()))
         return 0

@@ -48,8 +48,8 @@ def _span(values: Sequence[float | None]) -> list[float] | None:
     return [known[0], known[len(known) // 2], known[-1]] if known else None
 
 
-_OTHER_MODEL = re.compile(r"Laptop|Max-Q|\bD\b|H100 (PCIe|NVL)|\bMIG\b")
-"""What follows the name of a data sheet's GPU in the names of slower ones."""
+_OTHER_MODEL = re.compile(r"Laptop|Max-Q|\bD\b|H100 (PCIe|NVL)|A100.*(64|80)GB|\bMIG\b")
+"""What follows the name of a data sheet's GPU in the names of others."""
 
 
 def data_sheet(name: str, reached: Limits) -> dict[str, Any] | None:

@@ -221,7 +221,11 @@ def _counts(rows: Sequence[Found], chosen: Sequence[str]) -> Iterator[str]:
     yield paragraph(
         f"One call of democratic pooling, {sizes(CASE)}. The least time is from data sheets, "
         "without launches: no GPU can be faster."
-        + (f" No counts of {' and '.join(others)}: nothing here executes them." if others else ""),
+        + (
+            f" No counts for {' and '.join(others)}: nothing here executes their kernels."
+            if others
+            else ""
+        ),
         "note",
     )
 

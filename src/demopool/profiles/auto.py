@@ -151,7 +151,7 @@ def explain(
     descriptor: str = "democratic",
     *,
     dtype: str = "float32",
-    data: str = "host",
+    home: str = DEFAULT,
     backend: str = "auto",
     route: str = "auto",
     accuracy: str | float = "fast",
@@ -159,19 +159,22 @@ def explain(
 ) -> Explanation:
     """What ``describe`` would take for features of shape ``(..., n, d)``, and why.
 
+    ``home`` is the backend that the array belongs to: ``"torch:cuda"`` for a CUDA tensor.
     ``accuracy`` and ``parameters`` (k, order, gamma, tau, iterations, p): as for ``describe``.
     """
     if len(shape) < 2:
         raise InvalidInput(f"shape must be (..., n, d); got {tuple(shape)}.")
     *batch, n, d = shape
     images = max(prod(batch), 1)
-    sizes: dict[str, Any] = {"batch": images, "n": n, "d": d, "dtype": dtype, "data": data}
-    case = Case(Descriptor(validated(descriptor=descriptor)), **sizes, **parameters)
+    registry.demand(home)
+    sizes: dict[str, Any] = {"batch": images, "n": n, "d": d, "dtype": dtype}
+    kind, data = Descriptor(validated(descriptor=descriptor)), Backend(home).data
+    case = Case(kind, **sizes, data=data, **parameters)
     routes.demand(case.descriptor, route)
     accuracy = routes.left_to(accuracy, route)
     if backend != "auto":
         registry.demand(backend)
-    question = AutoQuestion(case, DEFAULT, backend, route, _descriptor(case), None, accuracy)
+    question = AutoQuestion(case, home, backend, route, _descriptor(case), None, accuracy)
     return _decide(_survey(question, *_world()), _room)
 
 

@@ -169,8 +169,11 @@ class Shadow:
     def never_written(self, cells: Array) -> Array:
         return self._written[cells] == 0
 
-    def write(self, cells: Array, who: Array, when: Array, *, atomic: bool) -> tuple[str, int]:
-        """Record a write; return its problem ("" if there is none) and the position."""
+    def write(
+        self, cells: Array, who: Array, when: Array, *, atomic: bool, alike: Array | None = None
+    ) -> tuple[str, int]:
+        """Record a write; return its problem ("" if there is none) and the position. Those that
+        are ``alike`` may write one cell at once."""
         before = self._written[cells]
         clash = self._clash(before, self._written_when[cells], who, when)
         if atomic:
@@ -187,6 +190,8 @@ class Shadow:
         self._written[cells], self._written_when[cells] = stamp, when
         if not atomic:
             twice = self._written[cells] != stamp
+            if alike is not None:
+                twice &= ~alike
             if twice.any():
                 return "several threads write it at once", int(np.argmax(twice))
         return "", 0

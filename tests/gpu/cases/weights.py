@@ -141,7 +141,8 @@ def _free(images: int, n: int, d: int) -> tuple[Array, Array, Array]:
 
 
 def free_sums(made: Made) -> list[Launch]:
-    sizes = ((2, 37, 70), (1, 8, 5), (1, 21, 140))
+    """Read in words and in vectors, of which some lanes have none."""
+    sizes = ((2, 37, 70), (1, 8, 5), (1, 21, 140), (1, 21, 12))
     return [made(*_free(*z), 0.5) for z in sizes]
 
 

@@ -13,7 +13,7 @@ from ..faults import Place
 from ..memory import UNSIGNED
 from ..syntax import Address, Instruction, Symbol
 from .building import Builder, calculable
-from .resolving import access_of, address_of, pieces, without_repeats
+from .resolving import access_of, address_of, pieces
 
 if TYPE_CHECKING:
     from ..frames import Frame
@@ -72,10 +72,7 @@ def store(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     def run(frame: Frame, mask: Array) -> None:
         wave = frame.wave
         values = [np.broadcast_to(read(frame), (wave.lanes,)) for read in reads]
-        address = where(frame)
-        if wave.triton and access.space == "shared":
-            mask = without_repeats(wave, address, values, mask)
-        for piece in pieces(wave, access, address, mask, "store"):
+        for piece in pieces(wave, access, where(frame), mask, "store", values):
             view = piece.memory.view(access.width)
             for i, value in enumerate(values):
                 view[(piece.start + i * access.width) // access.width] = value[piece.lanes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -74,8 +74,16 @@ def address_of(decoder: Decoder, address: Address) -> Read:
     return lambda frame: base(frame) + offset
 
 
-def pieces(wave: Wave, access: Access, address: Array, mask: Array, op: str) -> list[Piece]:
-    """Split an access by memory, after checking it: any violation raises a fault."""
+def pieces(
+    wave: Wave,
+    access: Access,
+    address: Array,
+    mask: Array,
+    op: str,
+    stored: Sequence[Array] = (),
+) -> list[Piece]:
+    """Split an access by memory, after checking it: any violation raises a fault. ``stored`` are
+    the values that lanes store, if lanes may store the same ones at once."""
     lanes = wave.active(mask)
     address = np.broadcast_to(address, (wave.lanes,))[lanes].astype(np.int64)
     found = []
@@ -89,21 +97,11 @@ def pieces(wave: Wave, access: Access, address: Array, mask: Array, op: str) -> 
         wrong = memory.wrong(offsets, piece.lanes, access.size)
         if wrong is not None:
             raise wave.fault_of(wrong, access.place, memory.name)
-        _check(wave, access, piece, op)
+        _check(wave, access, piece, op, stored)
         if wave.counting:
             _count(wave, access, piece, op)
         found.append(piece)
     return found
-
-
-def without_repeats(wave: Wave, address: Array, values: list[Array], mask: Array) -> Array:
-    """Of lanes of a block that store the same values at the same address, one."""
-    lanes = wave.active(mask)
-    where = [wave.block_of[lanes], np.broadcast_to(address, (wave.lanes,))[lanes]]
-    stores = np.stack([*where, *(value[lanes] for value in values)], axis=1).astype(np.uint64)
-    kept = np.zeros(wave.lanes, bool)
-    kept[lanes[np.unique(stores, axis=0, return_index=True)[1]]] = True
-    return kept
 
 
 def _resolved(
@@ -143,7 +141,17 @@ def _piece(wave: Wave, memory: Memory, lanes: Array, picked: Any, offsets: Array
     return Piece(memory, lanes, picked, offsets, start)
 
 
-def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
+def _alike(piece: Piece, stored: Sequence[Array]) -> Array:
+    """Of every lane, whether all lanes that store where it does store the same values."""
+    _, first, place = np.unique(piece.start, return_index=True, return_inverse=True)
+    differ = np.zeros(len(first), bool)
+    for values in stored:
+        own = values[piece.lanes]
+        np.logical_or.at(differ, place, own != own[first][place])
+    return ~differ[place]
+
+
+def _check(wave: Wave, access: Access, piece: Piece, op: str, stored: Sequence[Array] = ()) -> None:
     memory = piece.memory
     if op != "load" and memory.read_only:
         raise _at(wave, access, piece, 0, FaultKind.READ_ONLY, f"it writes to {memory.name}")
@@ -153,6 +161,8 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
     if memory is wave.shared:
         _check_copies(wave, access, piece)
     who, when = wave.who[piece.lanes], wave.when[piece.lanes]
+    on_purpose = wave.triton and memory is wave.shared and bool(stored)
+    alike = _alike(piece, stored) if on_purpose else None
     for inside in range(0, access.size, memory.granule):
         cells = (piece.start + inside) // memory.granule
         if op != "store" and not memory.initialised:
@@ -171,7 +181,7 @@ def _check(wave: Wave, access: Access, piece: Piece, op: str) -> None:
             problem, at = ("", 0) if access.synchronising else shadow.read(cells, who, when)
         else:
             atomic = op == "atomic" or access.synchronising
-            problem, at = shadow.write(cells, who, when, atomic=atomic)
+            problem, at = shadow.write(cells, who, when, atomic=atomic, alike=alike)
         if problem:
             raise _at(wave, access, piece, at, FaultKind.RACE, f"{memory.name}: {problem}")
     is_global = memory is not wave.shared and memory is not wave.local

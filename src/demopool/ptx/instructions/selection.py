@@ -97,6 +97,8 @@ def _set(decoder: Decoder, ins: Instruction, place: Place) -> Step:
     """Set all bits, or 1.0, where a comparison holds, else 0."""
     truth, _ = _comparison(decoder, ins, place)
     result = ins.modifiers[-2]
+    for kind in (result, ins.type):
+        calculable(kind, place)
     dtype = DTYPES[result]
     yes = dtype.type(1) if is_float(result) else np.array(-1, "i8").astype(dtype)[()]
     write = decoder.write(ins.operands[0], result)
