@@ -154,7 +154,7 @@ def _check(
         kept.put("cells", [one.as_row() for one in known], *depends)
 
     def judged(done: int, total: int, what: str) -> None:
-        report(f"checking {done} of {total}: {what}")
+        report(f"checking {done} of {total}" + f": {what}" * bool(what))
 
     return conformance.check(
         backends,

@@ -193,13 +193,10 @@ def _counts(rows: Sequence[Found], chosen: Sequence[str]) -> Iterator[str]:
             "No kernels could be executed on the CPU here: pip install '.[gpu-proof]' in a clone."
         )
         return
-    counted = [row for row in rows if "kernel" in row]
-    devices = list(counted[0]["least_s"]) if counted else []
     yield table(
         (
             *("candidate", "kernel", "launches", "grid", "block", "flops", "global memory"),
             *("useful", "bank conflicts", "atomics", "divergent"),
-            *(f"least on {device}" for device in devices),
         ),
         [
             (
@@ -209,18 +206,17 @@ def _counts(rows: Sequence[Found], chosen: Sequence[str]) -> Iterator[str]:
                 TableCell(readable(row["global_bytes"], "memory"), row["global_bytes"]),
                 f"{row['useful_share']:.0%}",
                 *(f"{row[name]:,}" for name in ("bank_conflicts", "atomics", "divergent_branches")),
-                *(readable(row["least_s"][device], "time") for device in devices),
             )
-            for row in counted
+            for row in rows
+            if "kernel" in row
         ],
-        numbers=(2, *range(5, 11 + len(devices))),
+        numbers=(2, *range(5, 11)),
     )
     yield bullets([f"{row['candidate']}: {row['reason']}" for row in rows if "reason" in row])
     libraries = {Backend(Candidate.parse(row["candidate"]).backend).library for row in rows}
     others = [name for name in chosen if Backend(name).library not in libraries]
     yield paragraph(
-        f"One call of democratic pooling, {sizes(CASE)}. The least time is from data sheets, "
-        "without launches: no GPU can be faster."
+        f"One call of democratic pooling, {sizes(CASE)}."
         + (
             f" No counts for {' and '.join(others)}: nothing here executes their kernels."
             if others
