@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,12 @@ i32, u32, u64 = np.int32, np.uint32, np.uint64
 
 def number(like: Array) -> type[np.float32] | type[np.float64]:
     """The scalar type of an array of any namespace."""
-    return np.float64 if str(like.dtype).endswith("float64") else np.float32
+    return _number(like.dtype)
+
+
+@cache
+def _number(dtype: Any) -> type[np.float32] | type[np.float64]:
+    return np.float64 if str(dtype).endswith("float64") else np.float32
 
 
 def itemsize(like: Array) -> int:
