@@ -147,7 +147,7 @@ def test_descriptor_routes_split_and_join(descriptor: str) -> None:
         assert join(descriptor, split(descriptor, route)) == route
     assert "dense+fft" in descriptor_routes("sketched-democratic")
     assert "gram+moment" in descriptor_routes("sketched-power")
-    assert descriptor_routes("sum") == ("direct", "cublas", "128", "tf32")
+    assert descriptor_routes("sum") == ("direct", "cublas", "syrk", "128", "tf32")
 
 
 def test_pooling_multiplies_as_the_weights_before_it_do() -> None:

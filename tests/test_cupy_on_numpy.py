@@ -69,7 +69,7 @@ def test_results_are_arrays_of_cupy(ops: Operations, cupy: Any, dtype: Any) -> N
         assert result.dtype == np.float32
 
 
-@pytest.mark.parametrize("made", ["cublas", "tf32", "128"])
+@pytest.mark.parametrize("made", ["cublas", "syrk", "tf32", "128"])
 def test_other_products_are_found(ops: Operations, cupy: Any, made: str) -> None:
     """Those on tensor cores and in other tiles are in modules of their own."""
     X = _features(2, 12, 5)

@@ -129,7 +129,7 @@ def test_emulated_kernels_are_checked_and_counted_but_not_timed(tmp_path: Path) 
     assert gram["flops"] >= 2 * 49 * 50 * 64
     assert all(0 < row["useful_share"] <= 1 for row in rows.values())
     counted = {row["candidate"] for row in found["counts"]}
-    assert {f"cupy:ptx/dense-{how}" for how in ("cublas", "128", "tf32")} <= counted
+    assert {f"cupy:ptx/dense-{how}" for how in ("cublas", "syrk", "128", "tf32")} <= counted
     html = (tmp_path / "gpu-report.html").read_text()
     assert "gram" in html
     assert "http" not in html.replace("http-equiv", "")

@@ -104,7 +104,7 @@ def test_a_norm_that_is_none(ops: Operations) -> None:
         _pooled(ops, _whole(2, 20, 70), norm="max")
 
 
-@pytest.mark.parametrize("route", ["cublas", "128", "tf32"])
+@pytest.mark.parametrize("route", ["cublas", "syrk", "128", "tf32"])
 @kinds
 def test_every_way_to_multiply_keeps_the_promise(route: str, kind: str) -> None:
     """Integers up to 9 have 11 bits: tensor cores do not round either."""

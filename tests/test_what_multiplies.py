@@ -40,6 +40,7 @@ def test_choose_races_cublas_but_tf32_only_if_it_is_named(monkeypatch: pytest.Mo
         "cupy:cuda/dense",
         "cupy:cuda/matrix-free",
         "cupy:cuda/dense-cublas",
+        "cupy:cuda/dense-syrk",
         "cupy:cuda/dense-128",
         "cupy:cuda/dense-resident",
     ]

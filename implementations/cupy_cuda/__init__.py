@@ -50,14 +50,12 @@ def _capability(route: Route) -> Capability:
 
 
 def _not_executed(route: Route) -> str:
-    if route.operation == "normalize" or route.products in ("tf32", "128"):
-        return ""  # nothing but kernels of our own
-    if route.products == "cublas":
+    if route.products in ("cublas", "syrk"):
         return _BY_PRODUCTS
-    if route.name in ("dense", "dense-resident", "moment"):
-        return "cuBLAS's SYRK, for one image"
-    if route.operation == "pool":
-        return "cuBLAS, for one image and for first order"
+    if route.operation == "pool" and 1 in route.orders:
+        return f"{_BY_PRODUCTS}, for first order"
+    if route.operation in ("pool", "normalize") or route.name.startswith(("dense", "moment")):
+        return ""  # nothing but kernels of our own
     parts = [_LIBRARIES[part] for part in route.name.split("+") if part in _LIBRARIES]
     return " and ".join(parts or [_BY_PRODUCTS])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ def number(like: Array) -> type[np.float32] | type[np.float64]:
     return _number(like.dtype)
 
 
-@cache
+@lru_cache(typed=True)  # dtypes of array-api-strict do not compare with NumPy's
 def _number(dtype: Any) -> type[np.float32] | type[np.float64]:
     return np.float64 if str(dtype).endswith("float64") else np.float32
 

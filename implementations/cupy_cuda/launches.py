@@ -78,10 +78,10 @@ def from_parts(parts: Array, C: Array, sums: Array, kind: int, tile: int = grids
 
 
 def from_triangle(K: Array, sums: Array, kind: int) -> Launch:
-    """Of one image."""
-    n = K.shape[-1]
-    shape = grids.vector_products(grids.triangle(n), itemsize(K))
-    return "from_triangle", shape, (K, sums, u32(n), i32(kind))
+    images, n, _ = K.shape
+    tiles = grids.triangle(n)
+    shape = grids.vector_products(images * tiles, itemsize(K))
+    return "from_triangle", shape, (K, sums, u32(n), u32(tiles), i32(kind))
 
 
 def first_step(

@@ -33,31 +33,32 @@ def cublas(on: Launcher, X: Array, a: Array | None, *, order: int, norm: str = "
 def tf32(on: Launcher, X: Array, a: Array | None, *, order: int, norm: str = "none") -> Array:
     """Half of the product on tensor cores."""
     on.demand_tf32()
-    return _by_tiles(on, X, a, norm, ON_CORES)
+    return second_moment(on, X, a, norm, ON_CORES)
 
 
 def wide(on: Launcher, X: Array, a: Array | None, *, order: int, norm: str = "none") -> Array:
     """Half of the product, in tiles of 128."""
-    return _by_tiles(on, X, a, norm, WIDE)
+    return second_moment(on, X, a, norm, WIDE)
 
 
-def second_moment(on: Launcher, X: Array, a: Array | None, norm: str = "none") -> Array:
-    """Half of the product, and its mirror image: by cuBLAS for one image. For a batch it has no
-    half, and CuPy would copy X to transpose it, so that is a kernel of our own."""
+def syrk(on: Launcher, X: Array, a: Array | None, *, order: int, norm: str = "none") -> Array:
+    """Half of the product of every image by cuBLAS, which has no SYRK for a batch."""
     images, _, d = X.shape
-    if images != 1:
-        return _by_tiles(on, X, a, norm)
     out = on.empty((images, d, d), X)
     weighted = X if a is None else X * on.xp.sqrt(a)[:, :, None]
-    on.lower_product(weighted[0, ...], out[0, ...], transposed=True)
+    for image in range(images):
+        on.lower_product(weighted[image, ...], out[image, ...], transposed=True)
     if norm != "none":
         return _normalized_triangles(on, out, _POWERS[norm])
     on.run(launches.from_triangle(out, out, launches.KEEP))
     return out
 
 
-def _by_tiles(on: Launcher, X: Array, a: Array | None, norm: str, by: Tiles = USUAL) -> Array:
-    """By our kernels. With a norm they write one triangle, and every tile its part of the sum."""
+def second_moment(
+    on: Launcher, X: Array, a: Array | None, norm: str = "none", by: Tiles = USUAL
+) -> Array:
+    """Half of the product by our kernels, and its mirror image. With a norm they write one
+    triangle, and every tile its part of the sum."""
     images, n, d = X.shape
     power = _POWERS[norm]
     kind = launches.KEEP + power

@@ -18,30 +18,8 @@ Iterate = Callable[[Launcher, Array, Array, Array, Array, float, int], Array]
 """The last weights, from K, targets, the first weights, room for others, tau and iterations."""
 
 
-def gram(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
-    """By our kernels, with sums over every column of tiles; of one image by cuBLAS."""
-    if X.shape[0] != 1:
-        return _by_tiles(on, X, kind)
-    # cuBLAS makes a triangle for one image, not for a batch of them.
-    K, sums = _room(on, X)
-    on.lower_product(X[0, ...], K[0, ...], transposed=False)
-    on.run(launches.from_triangle(K, sums, kind))
-    return K, sums
-
-
-def gram_tf32(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
-    """On tensor cores."""
-    on.demand_tf32()
-    return _by_tiles(on, X, kind, ON_CORES)
-
-
-def gram_wide(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
-    """In tiles of 128."""
-    return _by_tiles(on, X, kind, WIDE)
-
-
-def _by_tiles(on: Launcher, X: Array, kind: int, by: Tiles = USUAL) -> tuple[Array, Array]:
-    """By our kernels."""
+def gram(on: Launcher, X: Array, kind: int, by: Tiles = USUAL) -> tuple[Array, Array]:
+    """By our kernels, with sums over every column of tiles."""
     _, n, d = X.shape
     K, sums = _room(on, X, by.side)
     parts = pool.tile_parts(on, X, size=n, columns=d, side=by.side)
@@ -50,6 +28,26 @@ def _by_tiles(on: Launcher, X: Array, kind: int, by: Tiles = USUAL) -> tuple[Arr
     else:
         on.run(ended(launches.gram_parts(X, parts, by.side), by.ending))
         on.run(ended(launches.from_parts(parts, K, sums, kind, by.side), by.sums_parts))
+    return K, sums
+
+
+def gram_tf32(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """On tensor cores."""
+    on.demand_tf32()
+    return gram(on, X, kind, ON_CORES)
+
+
+def gram_wide(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """In tiles of 128."""
+    return gram(on, X, kind, WIDE)
+
+
+def gram_syrk(on: Launcher, X: Array, kind: int) -> tuple[Array, Array]:
+    """One triangle of every image by cuBLAS, which has no SYRK for a batch."""
+    K, sums = _room(on, X)
+    for image in range(X.shape[0]):
+        on.lower_product(X[image, ...], K[image, ...], transposed=False)
+    on.run(launches.from_triangle(K, sums, kind))
     return K, sums
 
 

@@ -46,7 +46,7 @@ def counting(*shape: int, most: int = 4) -> Array:
 
 def lower(K: Array) -> Array:
     """Above the diagonal there is junk."""
-    return np.where(np.tri(len(K), dtype=bool), K, K.dtype.type(np.nan))
+    return np.where(np.tri(K.shape[-1], dtype=bool), K, K.dtype.type(np.nan))
 
 
 def symmetric(images: int, d: int) -> Array:

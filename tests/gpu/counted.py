@@ -160,7 +160,7 @@ _GIVEN: dict[str, Callable[[_Inputs], tuple[Any, ...]]] = {
     "gram": lambda x: (x.random("ind"),),
     "gram_parts": lambda x: (x.random("ind"),),
     "from_parts": lambda x: x.parts(),
-    "from_triangle": lambda x: (lower(x.random("nn")),),
+    "from_triangle": lambda x: (lower(x.random("inn")),),
     "first_step": lambda x: (x.sums(),),
     "step": lambda x: (x.positive("inn"), *x.vectors()),
     "small_image": _Inputs.small_image,

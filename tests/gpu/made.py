@@ -26,7 +26,7 @@ _RESULTS: dict[str, tuple[str, dict[str, str]]] = {
     "restored": ("in", {"out": "in"}),
     "gram": ("ind", {"K": "inn", "sums": "itn"}),
     "gram_parts": ("ind", {"parts": "NPT"}),
-    "from_triangle": ("nn", {"sums": "tn"}),
+    "from_triangle": ("inn", {"sums": "itn"}),
     "first_step": ("v", {"targets": "v", "a": "v"}),
     "step": ("inn", {"out": "in"}),
     "resident": ("inn", {"other": "in", "arrived": "+g"}),

@@ -178,7 +178,7 @@ __global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void gram(
 }
 
 // A = X^T diag(a) X of a batch, or with LOWER_p its lower triangle and, for each of the `tiles` in a
-// triangle, its part of the sum for the norm. For one image a library has SYRK.
+// triangle, its part of the sum for the norm.
 template <typename T>
 __global__ __launch_bounds__(THREADS<T>, BLOCKS<T>) void outer(
     const T* X, const T* a, T* A, T* norm_sums, unsigned n, unsigned d, unsigned tiles,
@@ -239,22 +239,24 @@ __global__ __launch_bounds__(THREADS<T>) void from_parts(const T* parts, T* C, T
   finish<true, true>(C + first * n, own, sums, space, halves, at, n, kind);
 }
 
-// The same from X X^T of one image, of which a library has made the lower triangle, in place. With
-// KEEP the matrix is only mirrored, and nobody wants row sums.
+// The same from X X^T, of which a library has made the lower triangle, in place. With KEEP the matrix
+// is only mirrored, and nobody wants row sums.
 template <typename T>
 __global__ __launch_bounds__(THREADS<T>) void from_triangle(T* K, T* row_sums, unsigned n,
-                                                            int kind) {
+                                                            unsigned tiles, int kind) {
   __shared__ __align__(16) T space[HALF * ROW<T>];
   __shared__ T halves[2][TILE];
-  const Place at(gridDim.x, 1);
+  const Place at(tiles, 1);
+  const size_t first = static_cast<size_t>(at.image) * n;
+  T* own = K + first * n;
   RowSums<T> of_rows{halves, T(0)};
   for (unsigned half = 0; half < 2; ++half) {
-    read_half(space, K, at, half, n, [=](T product) { return kernel_of(product, kind); });
+    read_half(space, own, at, half, n, [=](T product) { return kernel_of(product, kind); });
     __syncthreads();
-    if (kind != KEEP) store_half(K, space, at, half, n, [](T, bool) {});
-    mirror_half(K, space, at, half, n);
+    if (kind != KEEP) store_half(own, space, at, half, n, [](T, bool) {});
+    mirror_half(own, space, at, half, n);
     if (kind != KEEP) of_rows.add(space, at, half, n);
     __syncthreads();
   }
-  if (kind != KEEP) of_rows.write(row_sums, at, n);
+  if (kind != KEEP) of_rows.write(row_sums + first * ((n + TILE - 1) / TILE), at, n);
 }

@@ -126,12 +126,13 @@ _OF_A = (
 )
 _OF_X = (*_OF_A, _Power("gram", is_factored=True), _Power("svd", is_factored=True))
 
-# The full product of every image by a library, our kernels in tiles of 128, and float32 by three
-# products of TF32.
+# By a library, the full product of every image and half of it; by our kernels, in tiles of 128 and,
+# in float32, as three products of TF32.
 _PRODUCTS = tuple(
     made.routes()
     for made in (
         _Products("cublas", ("cupy",)),
+        _Products("syrk", ("cupy",)),
         _Products("128", ("cupy", "triton")),
         _Products(
             "tf32", ("cupy", "triton"), "it multiplies in TF32, and must be asked for by its name"

@@ -273,7 +273,7 @@ def _given_features(of_a: Callable[[Case], Work]) -> Callable[[Case], Work]:
     return lambda c: _pool(c) + of_a(c)
 
 
-_MULTIPLIED = {"cublas": 2.0, "128": 1.0, "tf32": 3.0}
+_MULTIPLIED = {"cublas": 2.0, "syrk": 1.0, "128": 1.0, "tf32": 3.0}
 """How many times the products of a triangle are made, by the ending of a route. That those of TF32
 are faster than others the model does not know: nobody asks it, except which to try first."""
 

@@ -51,10 +51,11 @@ def from_parts(made: Made) -> list[Launch]:
 
 def from_triangle(made: Made) -> list[Launch]:
     return [
-        made(lower(whole(109, 109))),
-        made(lower(whole(131, 131)) * f32(0.5), made.b.launches.RECTIFY),
-        *(made(lower(whole(n, n)), made.b.launches.KEEP) for n in (70, 87, 109, 120)),
-        *(made(lower(whole(n, n))) for n in (87, 120)),
+        made(lower(whole(2, 109, 109))),
+        made(lower(whole(1, 131, 131)) * f32(0.5), made.b.launches.RECTIFY),
+        *(made(lower(whole(1, n, n)), made.b.launches.KEEP) for n in (87, 109, 120)),
+        made(lower(whole(2, 70, 70)), made.b.launches.KEEP),
+        *(made(lower(whole(1, n, n))) for n in (87, 120)),
     ]
 
 
