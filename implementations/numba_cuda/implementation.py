@@ -52,6 +52,11 @@ class NumbaCudaImplementation(Implementation):
         with on.active():
             return found if found.dtype == dtype else arrays.copied(on, found, np.dtype(dtype))
 
+    def packed(self, X: Array) -> Array:
+        """Itself where it is contiguous: a view would not know the stream of its owner."""
+        there = numba_cuda().as_cuda_array(X, sync=False)
+        return X if there.is_c_contiguous() else _place(X)[1]
+
     def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
         on, X = _place(X)
         with on.active():

@@ -138,6 +138,12 @@ class Implementation(ABC):
     def cast(self, array: Any, dtype: str) -> Any:
         """The array in another dtype; the array itself if it has that dtype."""
 
+    def packed(self, X: Any) -> Any:
+        """Features as kernels work on them, contiguous or in the dtype of the work, for a backend
+        whose kernels would each make such a copy; ``describe`` asks once, before it checks them.
+        Themselves where no copy is needed."""
+        return X
+
     @abstractmethod
     def row_magnitudes(self, X: Any) -> NDArray[Any]:
         """max |x_ij| over j as NumPy: reads values, for ``check=True``."""

@@ -95,6 +95,7 @@ def describe(
     if ops is not home:
         features = _moved(features, home, ops)
         facts = ops.inspect_features(features)
+    features = ops.implementation.packed(features)
     ordinary = False
     if check and 0 not in facts.shape:
         features, ordinary = values.checked(ops, features, present, asked)
