@@ -91,6 +91,19 @@ def test_features_are_packed_where_kernels_would_copy_them(ops: Operations, cupy
         np.testing.assert_array_equal(np.asarray(found), np.asarray(given))
 
 
+def test_hashes_that_were_prepared_on_another_stream_are_waited_for(
+    ops: Operations, cupy: Any
+) -> None:
+    """CuPy returns before they are on the GPU."""
+    X, h = _features(2, 12, 5), dp.hashes(5, k=8)
+    with cupy.cuda.Stream(non_blocking=True) as earlier:
+        ready = ops.prepare(h)
+    with cupy.cuda.Stream(non_blocking=True) as later:
+        found = ops.pool_sketch(cupy.asarray(X), ready, route="moment")
+    assert later.awaited == [earlier]
+    _close(found, reference.pool_sketch(X, h))
+
+
 # --- arrays of other libraries ---
 
 

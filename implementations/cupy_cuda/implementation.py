@@ -104,7 +104,10 @@ class CupyCudaImplementation(Implementation):
             return X * cupy().asarray(factors)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes, self.asarray)
+        """Copies to a GPU may still be under way when CuPy returns; another stream must wait."""
+        found, there = prepare(hashes, self.asarray), cupy().cuda.Event(disable_timing=True)
+        there.record()
+        return found._replace(there=there)
 
     def synchronize(self) -> None:
         for on in gpus():
