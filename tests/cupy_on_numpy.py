@@ -101,6 +101,7 @@ class Stream:
         self.default = default
         self.graph: Graph | None = None
         self._before: list[Stream] = []
+        self.awaited: list[Any] = []
 
     def __enter__(self) -> Stream:
         self._before.append(Stream.current)
@@ -127,8 +128,21 @@ class Stream:
     def synchronize(self) -> None:
         pass
 
+    def wait_event(self, event: Any) -> None:
+        self.awaited.append(event.on)
+
 
 Stream.current = Stream(default=True)
+
+
+class Event:
+    """On the stream on which it was recorded."""
+
+    def __init__(self, disable_timing: bool = False) -> None:
+        self.on: Stream | None = None
+
+    def record(self) -> None:
+        self.on = Stream.current
 
 
 # --- the pool ---
@@ -302,7 +316,7 @@ def installed(monkeypatch: Any) -> Iterator[Any]:
     cuda = SimpleNamespace(
         Device=Device,
         Stream=Stream,
-        Event=lambda: SimpleNamespace(record=lambda: None),
+        Event=Event,
         MemoryHook=MemoryHook,
         runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError),

@@ -107,9 +107,32 @@ class DeviceArray(np.ndarray):
     memory: Memory
     stream: Any = 0
 
+    def __new__(
+        cls, shape: Any, strides: Any, dtype: Any, stream: Any = 0, gpu_data: Any = None
+    ) -> DeviceArray:
+        """Of memory that there is."""
+        first = gpu_data.first.view(np.ndarray)
+        found = np.lib.stride_tricks.as_strided(first, shape, strides).view(cls)
+        found.memory, found.stream = gpu_data.first.memory, stream
+        return found
+
     def __array_finalize__(self, other: Any) -> None:
         if isinstance(other, DeviceArray) and hasattr(other, "memory"):
             self.memory, self.stream = other.memory, other.stream
+
+    def reshape(self, *shape: Any, **how: Any) -> DeviceArray:  # type: ignore[override]
+        """The stream is lost."""
+        found: DeviceArray = super().reshape(*shape, **how)
+        return found.bind(0)
+
+    def bind(self, stream: Any = 0) -> DeviceArray:
+        found: DeviceArray = self.view()
+        found.stream = stream
+        return found
+
+    @property
+    def swapaxes(self) -> Any:
+        raise AttributeError("Numba's arrays have no swapaxes")
 
     @property
     def __dlpack_device__(self) -> Any:
@@ -118,7 +141,7 @@ class DeviceArray(np.ndarray):
     @property
     def gpu_data(self) -> Any:
         device = SimpleNamespace(id=self.memory.device)
-        return SimpleNamespace(context=SimpleNamespace(device=device))
+        return SimpleNamespace(context=SimpleNamespace(device=device), first=self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -131,7 +154,7 @@ class DeviceArray(np.ndarray):
     def copy_to_host(self, stream: Any = 0) -> Any:
         stream = stream or self.stream
         CLOCK.use(_address(stream), [self.memory])
-        out = np.full(self.shape, np.nan, self.dtype)
+        out = np.full(self.shape, _nothing(self.dtype), self.dtype)
 
         def copy() -> None:
             out[...] = self.view(np.ndarray)
@@ -141,6 +164,11 @@ class DeviceArray(np.ndarray):
         else:
             copy()
         return out
+
+
+def _nothing(dtype: Any) -> float:
+    """In the place of what is not there yet."""
+    return np.nan if np.dtype(dtype).kind == "f" else -1
 
 
 def on_device(host: Any, memory: Memory, stream: Any = 0) -> DeviceArray:
@@ -225,8 +253,7 @@ def _raw(array: DeviceArray) -> Any:
 
 def _device_array(shape: Any, dtype: Any, stream: Any = 0) -> DeviceArray:
     memory = Memory(CLOCK.active[-1], _address(stream))
-    kind = np.nan if np.dtype(dtype).kind == "f" else -1
-    return on_device(np.full(shape, kind, dtype), memory, stream)
+    return on_device(np.full(shape, _nothing(dtype), dtype), memory, stream)
 
 
 def _to_device(array: Any, stream: Any = 0) -> DeviceArray:

@@ -79,6 +79,31 @@ def test_other_products_are_found(ops: Operations, cupy: Any, made: str) -> None
     assert type(a) is type(found) is cupy.ndarray
 
 
+def test_features_are_packed_where_kernels_would_copy_them(ops: Operations, cupy: Any) -> None:
+    """By stride or of half precision; others stay where they are."""
+    X = cupy.asarray(_features(2, 12, 5))
+    packed = ops.implementation.packed
+    assert np.shares_memory(np.asarray(packed(X)), np.asarray(X))
+    for given in (X.swapaxes(1, 2), X.astype(np.float16)):
+        found = packed(given)
+        assert found.flags.c_contiguous
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(given))
+
+
+def test_hashes_that_were_prepared_on_another_stream_are_waited_for(
+    ops: Operations, cupy: Any
+) -> None:
+    """CuPy returns before they are on the GPU."""
+    X, h = _features(2, 12, 5), dp.hashes(5, k=8)
+    with cupy.cuda.Stream(non_blocking=True) as earlier:
+        ready = ops.prepare(h)
+    with cupy.cuda.Stream(non_blocking=True) as later:
+        found = ops.pool_sketch(cupy.asarray(X), ready, route="moment")
+    assert later.awaited == [earlier]
+    _close(found, reference.pool_sketch(X, h))
+
+
 # --- arrays of other libraries ---
 
 

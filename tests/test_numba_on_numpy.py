@@ -18,9 +18,11 @@ pytest.importorskip("cuda.pathfinder")
 
 import demopool as dp
 from demopool import ptx, reference
+from demopool.contract import registry
 from demopool.errors import InvalidInput
 from demopool.implementations.numba_cuda import gpu, implementation
 from demopool.implementations.numba_cuda.implementation import NumbaCudaImplementation
+from demopool.pooling import description
 from demopool.pooling.operations import Operations
 
 SIDE = 0x7F00
@@ -133,6 +135,26 @@ def test_the_stream_of_a_second_operand_is_waited_for_by_an_event(ops: Operation
     _close(ops.to_numpy(found), reference.pool(X, WEIGHTS))
 
 
+@pytest.mark.parametrize("layout", ["nd", "nhwc", "nchw"])
+def test_describe_stays_on_the_stream_of_an_array(
+    ops: Operations, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through every reshape, of which Numba's own forgets the stream, and for conv maps, which its
+    arrays cannot transpose."""
+    shapes = {"nd": (2, 12, 5), "nhwc": (2, 3, 4, 5), "nchw": (2, 5, 3, 4)}
+    host = np.swapaxes(X, 1, 2) if layout == "nchw" else X
+    there = stand_in._as_cuda_array(
+        stand_in.WithStream(host.reshape(shapes[layout]).copy(), 0, 0x100)
+    )
+    monkeypatch.setattr(description, "operations_of", lambda name: ops)
+    monkeypatch.setattr(registry, "owner", lambda array: ops.name)
+    how = {"backend": ops.name, "route": "dense", "layout": layout}
+    found = dp.describe(there, "democratic", **how)
+    assert found.__cuda_array_interface__["stream"] == 0x100
+    _close(ops.to_numpy(found), reference.describe(X, "democratic"))
+    assert stand_in.CLOCK.launched == {(0, 0x100)}
+
+
 def test_the_stand_in_sees_what_is_not_ordered(ops: Operations) -> None:
     """A check that cannot fail would show nothing."""
     there = stand_in._as_cuda_array(stand_in.Foreign(X, 0, SIDE))
@@ -157,6 +179,8 @@ def test_the_names_of_numba_that_we_use_exist_in_the_installed_one() -> None:
         (cuda.device_array, "stream"),
         (cuda.to_device, "stream"),
         (DeviceNDArray.copy_to_host, "stream"),
+        (DeviceNDArray.bind, "stream"),
+        *((DeviceNDArray.__init__, name) for name in ("shape", "strides", "stream", "gpu_data")),
         (driver.Event.record, "stream"),
         (driver.Event.wait, "stream"),
         (driver.MemoryPointer.__init__, "context"),

@@ -106,10 +106,11 @@ class CupyPtxImplementation(HostImplementation):
     takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
+    def packed(self, X: Array) -> Array:
+        return _place(X)[1]
+
     def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
-        if X.dtype == np.float16 or not X.flags.c_contiguous:
-            return False
-        return weights.are_ordinary(EMULATOR, X, low, high, zero_rows)
+        return weights.are_ordinary(*_place(X), low, high, zero_rows)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return prepare(hashes, EMULATOR.asarray)

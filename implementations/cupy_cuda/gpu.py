@@ -163,6 +163,10 @@ class Gpu(Launcher):
     def asarray(self, array: Any) -> Array:
         return cupy().asarray(array)
 
+    def wait_for(self, event: Any) -> None:
+        """The current stream, not the host."""
+        cupy().cuda.get_current_stream().wait_event(event)
+
     def holds(self, array: Array) -> bool:
         return int(array.device.id) == self.index
 

@@ -84,13 +84,11 @@ class CupyCudaImplementation(Implementation):
         with gpu(array.device.id).active():
             return array.astype(dtype, copy=False)
 
+    def packed(self, X: Array) -> Array:
+        return _place(X)[1]
+
     def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
-        """Not of half precision or by stride, which would be copied first."""
-        refuse_capture(X)
-        X = _as_cupy(X)
-        if X.dtype == np.float16 or not X.flags.c_contiguous:
-            return False
-        on = gpu(X.device.id)
+        on, X = _place(X)
         with on.active():
             return weights.are_ordinary(on, X, low, high, zero_rows)
 
@@ -106,7 +104,10 @@ class CupyCudaImplementation(Implementation):
             return X * cupy().asarray(factors)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
-        return prepare(hashes, self.asarray)
+        """Copies to a GPU may still be under way when CuPy returns; another stream must wait."""
+        found, there = prepare(hashes, self.asarray), cupy().cuda.Event(disable_timing=True)
+        there.record()
+        return found._replace(there=there)
 
     def synchronize(self) -> None:
         for on in gpus():

@@ -99,6 +99,9 @@ class NumbaPtxImplementation(HostImplementation):
     takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
+    def packed(self, X: Array) -> Array:
+        return _place(X)[1]
+
     def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
         return arrays.are_ordinary(*_place(X), low, high, zero_rows)
 

@@ -51,6 +51,10 @@ class Gpu(Launcher):
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return numba_cuda().device_array(shape, dtype, stream=self.stream)
 
+    def reshape(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """Numba's own forgets the stream."""
+        return array.reshape(shape).bind(self.stream)
+
     def launch(self, launch: Launch) -> None:
         kernel, shape, args = launch
         _jitted(kernel)[shape.blocks, shape.threads, self.stream, shape.shared](*args)

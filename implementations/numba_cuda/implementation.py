@@ -13,7 +13,7 @@ from demopool.implementations.shared import images
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
 from . import arrays
-from .gpu import gpu_of, gpus, index_of, numba_cuda
+from .gpu import Gpu, gpu_of, gpus, index_of, numba_cuda
 from .launcher import Array, Launcher
 from .works import WORKS
 
@@ -22,8 +22,13 @@ def _place(array: Any) -> tuple[Launcher, Array]:
     """On its device and its owner's stream, without a copy if it is contiguous."""
     on = gpu_of(array)
     with on.active():
-        found = numba_cuda().as_cuda_array(array, sync=False)
+        found = _there(on, array)
         return on, found if found.is_c_contiguous() else arrays.copied(on, found)
+
+
+def _there(on: Gpu, array: Any) -> Array:
+    """As Numba's own, which knows its stream: torch does not say it."""
+    return numba_cuda().as_cuda_array(array, sync=False).bind(on.stream)
 
 
 class NumbaCudaImplementation(Implementation):
@@ -52,6 +57,25 @@ class NumbaCudaImplementation(Implementation):
         with on.active():
             return found if found.dtype == dtype else arrays.copied(on, found, np.dtype(dtype))
 
+    def packed(self, X: Array) -> Array:
+        return _place(X)[1]
+
+    def reshaped(self, array: Array, shape: tuple[int, ...]) -> Array:
+        on = gpu_of(array)
+        with on.active():
+            return on.reshape(_there(on, array), shape)
+
+    def transposed(self, X: Array) -> Array:
+        """Numba has no such view of more than two axes."""
+        on = gpu_of(X)
+        with on.active():
+            there = _there(on, X)
+            shape, strides = (
+                (*axes[:-2], axes[-1], axes[-2]) for axes in (there.shape, there.strides)
+            )
+            memory = {"stream": there.stream, "gpu_data": there.gpu_data}
+            return type(there)(shape, strides, there.dtype, **memory)
+
     def looks_ordinary(self, X: Array, low: float, high: float, *, zero_rows: bool = False) -> bool:
         on, X = _place(X)
         with on.active():
@@ -68,7 +92,7 @@ class NumbaCudaImplementation(Implementation):
         on, X = _place(X)
         with on.active():
             found, _ = arrays.in_range(on, images.as_images(X, 2, on.reshape))
-            return found.reshape(X.shape)
+            return on.reshape(found, X.shape)
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return prepare(hashes, self.asarray)

@@ -29,15 +29,21 @@ class CountSketch(NamedTuple):
 
 
 class PreparedHashes(NamedTuple):
-    """Both hashes on a device, and as they were given."""
+    """Both hashes on a device, and as they were given. ``there`` is an event after which they have
+    arrived, for a library whose arrays do not know their stream."""
 
     first: CountSketch
     second: CountSketch
     hashes: Hashes
+    there: Any = None
 
     def to(self, on: Any) -> PreparedHashes:
         """Where the features are; themselves, if they are there."""
-        return self if on.holds(self.first.bins) else prepare(self.hashes, on.asarray)
+        if not on.holds(self.first.bins):
+            return prepare(self.hashes, on.asarray)
+        if self.there is not None:
+            on.wait_for(self.there)
+        return self
 
 
 def prepare(hashes: Hashes, asarray: Callable[[Any], Array]) -> PreparedHashes:

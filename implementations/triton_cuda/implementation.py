@@ -74,6 +74,9 @@ class Interpreted(Implementation):
     def cast(self, array: Tensor, dtype: str) -> Tensor:
         return array.to(getattr(torch, dtype))
 
+    def packed(self, X: Tensor) -> Tensor:
+        return X.contiguous()
+
     def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
         return self.to_numpy(torch.linalg.vector_norm(X, torch.inf, dim=-1))
 

@@ -218,6 +218,8 @@ inline void __syncthreads() {
   host::pause();
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { host::exchanged(mask, 0); }
+inline void __trap() { throw std::runtime_error("trap"); }
+
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int from) {

@@ -105,7 +105,6 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "scatter_far": {
             "i < runs[u + 1]; ++i) total += value(i)": (_NO_VALUES,),
         },
-        "resident": {"pow(weight * total / target, -tau)": (_FAR,)},
         "triangle_sums": {
             "* power_of_two(value, exponent - half)": (_BELOW_RANGE,),
             "const int half = exponent >> 1": (_BELOW_RANGE,),

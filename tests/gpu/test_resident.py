@@ -14,8 +14,9 @@ pytest.importorskip("cuda.pathfinder")
 import demopool as dp
 from demopool import ptx, reference
 from demopool.conformance import tolerance
-from demopool.implementations.cupy_cuda import emulated
+from demopool.implementations.cupy_cuda import emulated, launches
 from demopool.implementations.cupy_cuda.emulated import CupyEmulator
+from demopool.implementations.shared import grids
 
 from .arrays import Array, random
 
@@ -68,6 +69,15 @@ def test_images_that_do_not_stay_on_the_chip_are_read_in_every_iteration(
     there, kernels = _weights(monkeypatch, 2, X, route="dense-resident", iterations=4)
     assert kernels.count("resident") == 1
     assert np.abs(there / found - 1).max() <= tolerance.for_weights(X, "float32", iterations=4)
+
+
+def test_a_part_of_a_group_does_not_wait_for_ever() -> None:
+    """CuPy makes a grid smaller that does not run at once, and only warns."""
+    K, (targets, a, other) = np.ones((1, 20, 20), np.float32), np.ones((3, 1, 20), np.float32)
+    slices, arrived = grids.Slices(8, 3, 1), np.zeros(1, np.uint32)
+    kernel, shape, args = launches.resident(K, targets, a, other, arrived, slices, 0.5, 4)
+    with pytest.raises(ptx.Fault, match="assertion"):
+        CupyEmulator().launch((kernel, shape._replace(blocks=2), args))
 
 
 def test_no_images_are_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:

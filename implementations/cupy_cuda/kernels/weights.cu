@@ -178,6 +178,8 @@ __global__ __launch_bounds__(BLOCK, 1) void resident(const T* K, const T* target
   const unsigned own = min(rows, n - start);
   const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
   const unsigned apart = WARP / SMALL_ROWS;
+  // CuPy makes a grid smaller that does not run at once: a part of a group would wait for ever.
+  if (gridDim.x % blocks != 0) __trap();
   unsigned expected = 0;
   for (unsigned image = group; image < images; image += gridDim.x / blocks) {
     const size_t first = static_cast<size_t>(image) * n;

@@ -138,6 +138,20 @@ class Implementation(ABC):
     def cast(self, array: Any, dtype: str) -> Any:
         """The array in another dtype; the array itself if it has that dtype."""
 
+    def reshaped(self, array: Any, shape: tuple[int, ...]) -> Any:
+        """The same numbers in another shape."""
+        return array.reshape(shape)
+
+    def transposed(self, X: Any) -> Any:
+        """With the last two axes exchanged, a view where the library can."""
+        return X.swapaxes(-1, -2)
+
+    def packed(self, X: Any) -> Any:
+        """Features as kernels work on them, contiguous or in the dtype of the work, for a backend
+        whose kernels would each make such a copy; ``describe`` asks once, before it checks them.
+        Themselves where no copy is needed."""
+        return X
+
     @abstractmethod
     def row_magnitudes(self, X: Any) -> NDArray[Any]:
         """max |x_ij| over j as NumPy: reads values, for ``check=True``."""

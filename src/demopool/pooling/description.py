@@ -95,6 +95,7 @@ def describe(
     if ops is not home:
         features = _moved(features, home, ops)
         facts = ops.inspect_features(features)
+    features = ops.implementation.packed(features)
     ordinary = False
     if check and 0 not in facts.shape:
         features, ordinary = values.checked(ops, features, present, asked)
@@ -209,9 +210,10 @@ def _as_rows(home: Operations, X: Any, layout: str | None, name: str = "X") -> A
             axes = "(C, H, W) or (B, C, H, W)" if layout == "nchw" else "(H, W, C) or (B, H, W, C)"
             raise InvalidInput(f"X must be {axes} for layout={layout!r}; got shape {shape}.")
         *batch, first, second, third = shape
+        reshaped, transposed = home.implementation.reshaped, home.implementation.transposed
         if layout == "nchw":
-            return X.reshape((*batch, first, second * third)).swapaxes(-1, -2)
-        return X.reshape((*batch, first * second, third))
+            return transposed(reshaped(X, (*batch, first, second * third)))
+        return reshaped(X, (*batch, first * second, third))
     if layout is None and len(shape) not in (2, 3):
         raise InvalidInput(
             f"X must be (n, d) or (B, n, d) unless layout is given "

@@ -130,7 +130,8 @@ class Plan:
             arguments.append(self.ops.prepare(self.hashes).ready)
         if self.is_weighted:
             arguments.append(None if self.weigh is None else self._weights(X, ordinary))
-        v = self._do(self.pool, *arguments).reshape((*X.shape[:-2], self.length))
+        shape = (*X.shape[:-2], self.length)
+        v = self.ops.implementation.reshaped(self._do(self.pool, *arguments), shape)
         return v if self.normalize is None else self._do(self.normalize, v)
 
     def _weights(self, X: Any, ordinary: bool) -> Any:
