@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
-from demopool.errors import InvalidInput
 from demopool.implementations.shared import images
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
@@ -56,14 +55,7 @@ class CupyCudaImplementation(Implementation):
     def inspect(self, array: Any) -> ArrayFacts | None:
         if isinstance(array, cupy().ndarray):
             return ArrayFacts(array.shape, array.dtype.name, f"cuda:{array.device.id}")
-        try:
-            interface = getattr(array, "__cuda_array_interface__", None)
-        except RuntimeError as problem:  # torch's, of a tensor that requires grad
-            raise InvalidInput(f"an array cannot be taken from its library: {problem}") from problem
-        if interface is None:
-            return None
-        dtype = np.dtype(interface["typestr"]).name
-        return ArrayFacts(tuple(interface["shape"]), dtype, f"cuda:{_index(array)}")
+        return images.facts(array, _index)
 
     def asarray(self, array: NDArray[Any]) -> Array:
         return cupy().asarray(array)
