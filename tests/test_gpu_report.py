@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ import fake_gpu
 import pytest
 from click.testing import CliRunner
 
+from demopool import ptx
 from demopool.commands import cli
 from demopool.contract import registry
-from demopool.gpu_report import clocks, external, findings, page
+from demopool.gpu_report import clocks, counts, external, findings, page
 from demopool.gpu_report.kept import Kept
 from demopool.machine import gpu
 from demopool.machine.limits import Limits
 from demopool.problem.candidates import Candidate
-from demopool.problem.cases import named
+from demopool.problem.cases import Case, named
 from demopool.problem.vocabulary import State
 
 ARGUMENTS = ("--quick", "--case", "n49-d64", "--descriptor", "democratic", "--budget", "1")
@@ -277,6 +279,58 @@ def test_a_time_near_its_roofline_is_not_conspicuous() -> None:
     (far,) = findings.findings(_found(2.1 * distance.least_s))
     assert "2.1 times the roofline" in far
     assert "ncu" in far
+
+
+def test_tf32_has_no_roofline_and_hides_no_slow_race() -> None:
+    """On an A100 three products of TF32 may take less than one of float32 can."""
+    found = _found(2e-3)
+    a100 = next(device for device in ptx.DEVICES if device.name == "A100")
+    found["limits"] |= {"flops": a100.flops, "memory_bytes": a100.bytes}
+    (race,) = found["races"]
+    (dense,) = race["candidates"]
+    race["candidates"] = [{**dense, "route": "dense-tf32", "median_s": 3e-4}, dense]
+    (distance,) = findings.distances(race, found["limits"])
+    assert str(distance.candidate) == "cupy:cuda/dense"
+    (far,) = findings.findings(found)
+    assert far.startswith("cupy:cuda/dense, ")
+
+
+@pytest.mark.skipif(not _cupy(), reason="no compiler for CUDA")
+@pytest.mark.parametrize(
+    ("n", "d", "routes"),
+    [
+        (49, 64, ("dense", "matrix-free", "dense-128", "dense-tf32", "dense-resident")),
+        (300, 32, ("dense", "dense-resident")),
+        (16, 256, ("dense",)),
+    ],
+)
+def test_no_roofline_is_above_what_a_data_sheet_says_of_the_kernels(
+    n: int, d: int, routes: tuple[str, ...]
+) -> None:
+    """K in one block, in several, and descriptors that are all the memory there is."""
+    case = Case(batch=2, n=n, d=d, data="device")
+    counted = {route: counts.run_counts("cupy:ptx", route, case) for route in routes}
+    rows = [{"backend": "cupy:ptx", "route": route, "median_s": 1.0} for route in routes]
+    race = {"case": asdict(case), "name": "", "candidates": rows}
+    for device in ptx.DEVICES:
+        limits = {"flops": device.flops, "cached_bytes": device.bytes, "reason": ""}
+        near = findings.distances(race, limits | {"memory_bytes": device.bytes})
+        assert len(near) == len(set(routes) - {"dense-tf32"})
+        for one in near:
+            needs = sum(row["least_s"][device.name] for row in counted[one.candidate.route])
+            assert one.least_s <= needs, f"{one.candidate} on {device.name}"
+
+
+def test_a_k_that_no_cache_holds_is_read_in_every_iteration() -> None:
+    found = _found(1.0)
+    found["limits"] |= {"flops": 1e99, "cached_bytes": 1.0, "memory_bytes": 1.0}
+    least = []
+    for n in (5000, 6000):
+        found["races"][0]["case"] |= {"batch": 1, "n": n, "d": 1}
+        (distance,) = findings.distances(found["races"][0], found["limits"])
+        least.append(distance.least_s)
+    assert least[0] == 4 * (5000 + 1), "features and the descriptor"
+    assert least[1] > 10 * 4 * 6000**2 / 2
 
 
 @pytest.mark.parametrize(
