@@ -45,6 +45,7 @@ SPECIFICATION = replace(
 SANITIZER = """#!/bin/sh
 # compute-sanitizer --tool TOOL ... python -m demopool check ...: says what a clean run says.
 echo "========= COMPUTE-SANITIZER"
+test "$PYTORCH_NO_CUDA_MEMORY_CACHING,$DEMOPOOL_CUPY_POOL" = 1,0 || exit 1
 test "$2" = racecheck && echo "========= Error: Race reported in {home}/kernels.cu"
 test "$2" = racecheck && echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error)" && exit 86
 test "$2" = synccheck && echo "no summary" && exit 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from demopool.implementations.shared import images
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
 from . import weights
-from .gpu import Gpu, cupy, gpu, gpus, refuse_capture
+from .gpu import POOL_VARIABLE, Gpu, cupy, gpu, gpus, refuse_capture
 from .launcher import Array
 from .works import WORKS
 
@@ -51,6 +52,10 @@ class CupyCudaImplementation(Implementation):
     pools_normalized = True
     takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
+
+    def __init__(self) -> None:
+        if os.environ.get(POOL_VARIABLE) == "0":
+            cupy().cuda.set_allocator(None)
 
     def inspect(self, array: Any) -> ArrayFacts | None:
         if isinstance(array, cupy().ndarray):

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,10 @@ _LINES = 60
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 _FOUND = 86
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
+
+POOLS_OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "DEMOPOOL_CUPY_POOL": "0"}
+"""For the sanitizer: in a pool, what is beyond an array is still memory that was allocated, and
+what is in a new array was written before. Numba has no pool, and Triton's arrays are torch's."""
 
 _SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy")
 _UNITS = {
@@ -57,7 +61,7 @@ def sanitize(backend: str, tool: str, *, seconds: float = SECONDS) -> dict[str, 
         *(sys.executable, "-m", "demopool", "check", backend, "--quick", "--dtype", "float32"),
         *("--seconds", f"{seconds:g}"),
     ]
-    code, output = _run(command, seconds)
+    code, output = _run(command, seconds, POOLS_OFF)
     found = [int(number) for number in _SUMMARY.findall(output)]
     row: dict[str, Any] = {"tool": tool, "backend": backend, "errors": None, "reason": ""}
     if code is None:
@@ -86,7 +90,7 @@ def profile(
             *(sys.executable, "-m", "demopool.gpu_report.one_call"),
             *(candidate.backend, candidate.route, case.descriptor, name),
         ]
-        code, output = _run(command, seconds)
+        code, output = _run(command, seconds, {})
         log = file.read_text(errors="replace") if file.exists() else ""
     row: dict[str, Any] = {"candidate": str(candidate), "case": name, "reason": ""}
     row |= {"descriptor": str(case.descriptor), "kernels": kernels(log)}
@@ -153,7 +157,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _run(command: Sequence[str], seconds: float) -> tuple[int | None, str]:
+def _run(
+    command: Sequence[str], seconds: float, environment: Mapping[str, str]
+) -> tuple[int | None, str]:
     """The exit code, None after the time limit, and everything that was printed.
 
     In a session of its own, which ends as a whole: tools start what they watch.
@@ -166,7 +172,7 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int | None, str]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **FULL_PRECISION},
+                env={**os.environ, **FULL_PRECISION, **environment},
             )
         except OSError as problem:
             return 127, f"{command[0]}: {problem.strerror}"

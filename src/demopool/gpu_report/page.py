@@ -245,6 +245,11 @@ def _sanitizer(found: Found) -> Iterator[str]:
             for row in rows
         ],
     )
+    yield paragraph(
+        "Every array was memory of its own here, not a part of a pool of torch's or CuPy's: what "
+        "is read or written beyond its end, or read before it is written, is seen.",
+        "note",
+    )
     for row in rows:
         yield from _log(f"{row['backend']}, {row['tool']}", row["log"])
 
