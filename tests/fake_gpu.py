@@ -54,6 +54,8 @@ echo "========= ERROR SUMMARY: 0 errors"
 
 NCU = """#!/bin/sh
 # ncu ... --log-file FILE ... python -m demopool.gpu_report.one_call ...: runs it, writes a table.
+test "$LC_ALL" = C || exit 1
+case " $* " in *" --metrics dram__bytes.sum "*) ;; *) exit 1;; esac
 while [ "$1" != --log-file ]; do shift; done
 cat > "$2" <<'TABLE'
 ==PROF== Connected to process 1
@@ -72,6 +74,11 @@ _ROWS = (
     ("0", "void gram<float>(const float *)", "Compute (SM) Throughput", "%", "30.00"),
     ("0", "void gram<float>(const float *)", "Memory Throughput", "%", "20.00"),
     ("0", "void gram<float>(const float *)", "Registers Per Thread", "register/thread", "40"),
+    ("0", "void gram<float>(const float *)", "Grid Size", "", "1,040"),
+    ("0", "void gram<float>(const float *)", "Block Size", "", "64"),
+    ("0", "void gram<float>(const float *)", "dram__bytes.sum", "Mbyte", "2.5"),
+    ("1", "step", "dram__bytes.sum", "byte", "2,508,800"),
+    ("2", "step", "dram__bytes.sum", "Kbyte", "0"),
     ("1", "step", "Duration", "nsecond", "1000"),
     ("1", "step", "Achieved Occupancy", "%", "50.0"),
     ("2", "step", "Duration", "nsecond", "3000"),

@@ -181,11 +181,24 @@ def test_what_could_not_be_done_is_tried_again(tmp_path: Path) -> None:
 def test_the_table_of_nsight_compute_is_added_up_by_kernel() -> None:
     first, second = external.kernels("noise\n" + fake_gpu.TABLE)
     assert (first["kernel"], first["launches"], first["registers"]) == ("gram<float>", 1, 40)
+    assert (first["blocks"], first["threads"], first["dram_bytes"]) == (1040, 64, 2.5e6)
     assert first["seconds"] == pytest.approx(2.0005e-3)
     assert second["seconds"] == pytest.approx(4e-6)
     assert second["occupancy_percent"] == pytest.approx((50 * 1 + 90 * 3) / 4)
+    assert second["dram_bytes"] == 2_508_800
     assert second["memory_percent"] is None  # it was not in percent
+    without = fake_gpu.TABLE.replace('"byte","2,508,800"', '"","n/a"')
+    assert external.kernels(without)[1]["dram_bytes"] is None, "a launch is missing in the sum"
     assert external.kernels("==ERROR== nothing was profiled") == []
+
+
+def test_the_page_has_what_nsight_compute_said_of_a_kernel() -> None:
+    """What step 5 of docs/howto/use-a-gpu.md looks at."""
+    names = {"candidate": "cupy:cuda/dense", "case": "vgg-b8", "descriptor": "democratic"}
+    one = {**names, "reason": "", "kernels": external.kernels(fake_gpu.TABLE)}
+    html = "".join(page._profiles({"profiles": [one]}))
+    for name, text in (("blocks", "1,040"), ("DRAM", "2.5 MB"), ("occupancy %", "80")):
+        assert re.search(f'data-label="{name}"[^>]*>{text}<', html), name
 
 
 def _tool(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,4 +197,4 @@ def explained(far: Distance, profiles: Sequence[Found]) -> str:
     text = f"{most['kernel']} takes {share:.0%} of it, with {used[by]:.0f} % of the {by} in use"
     if used[by] >= _BUSY:
         return f"{text}: it is near its own limit, so it does more work than the model counts."
-    return f"{text}: it waits. Look at its occupancy and its grid first."
+    return f"{text}: it waits. Look at its blocks first, then at its occupancy."

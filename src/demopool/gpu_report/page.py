@@ -270,11 +270,19 @@ def _profiles(found: Found) -> Iterator[str]:
             yield from _log("what it printed", one.get("log", ()))
             continue
         yield table(
-            ("kernel", "launches", "time", "compute %", "memory %", "occupancy %", "registers"),
+            (
+                *("kernel", "launches", "blocks", "threads", "time", "DRAM", "compute %"),
+                *("memory %", "occupancy %", "registers"),
+            ),
             [
                 (
                     *(row["kernel"], str(row["launches"])),
+                    *(
+                        TableCell(_figure(row[name], ",.0f"), row[name])
+                        for name in ("blocks", "threads")
+                    ),
                     TableCell(readable(row["seconds"], "time"), row["seconds"]),
+                    TableCell(_readable(row["dram_bytes"], "memory"), row["dram_bytes"]),
                     *(
                         _figure(row[name], ".0f")
                         for name in (
@@ -285,8 +293,13 @@ def _profiles(found: Found) -> Iterator[str]:
                 )
                 for row in one["kernels"]
             ],
-            numbers=range(1, 7),
+            numbers=range(1, 10),
         )
+    yield paragraph(
+        "Time and DRAM, which is what was read and written there, are of all launches of a kernel "
+        "in one call; blocks are of one launch, threads of one block.",
+        "note",
+    )
 
 
 def _backends(rows: Sequence[Found]) -> Iterator[str]:
