@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from demopool import ptx
 from demopool.commands import cli
 from demopool.contract import registry
-from demopool.gpu_report import clocks, counts, external, findings, page
+from demopool.gpu_report import clocks, collecting, counts, external, findings, page
 from demopool.gpu_report.kept import Kept
 from demopool.machine import gpu
 from demopool.machine.limits import Limits
@@ -224,6 +224,24 @@ def test_a_check_that_fails_under_a_tool_is_not_taken_for_clean(
     assert "not available" in row["log"]
     _tool(tmp_path, "compute-sanitizer", says.format(0), monkeypatch)
     assert external.sanitize("cupy:cuda", "memcheck")["state"] == "ok"
+
+
+def test_the_fastest_of_every_backend_is_profiled_and_its_fastest_without_tf32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is the one that a finding explains."""
+    found = _found()
+    names = ("cupy:cuda/dense-tf32", "torch:cuda/dense", "cupy:cuda/dense", "cupy:cuda/dense-128")
+    found["races"][0]["candidates"] = [
+        {"backend": one.backend, "route": one.route, "median_s": 1.0}
+        for one in map(Candidate.parse, names)
+    ]
+    monkeypatch.setattr(external, "installed", lambda tool: True)
+    monkeypatch.setattr(external, "profile", lambda candidate, *case: {"candidate": str(candidate)})
+    kept = Kept(tmp_path, fresh=False)
+    rows = collecting._profiles(kept, collecting.Plan(), found["races"], lambda what: None)
+    assert {row["candidate"] for row in rows} == set(names[:3])
+    assert len(rows) == 3
 
 
 def test_counters_that_need_rights_are_explained(
