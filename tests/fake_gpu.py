@@ -45,6 +45,7 @@ SPECIFICATION = replace(
 SANITIZER = """#!/bin/sh
 # compute-sanitizer --tool TOOL ... python -m demopool check ...: says what a clean run says.
 echo "========= COMPUTE-SANITIZER"
+test "$PYTORCH_NO_CUDA_MEMORY_CACHING,$DEMOPOOL_CUPY_POOL" = 1,0 || exit 1
 test "$2" = racecheck && echo "========= Error: Race reported in {home}/kernels.cu"
 test "$2" = racecheck && echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error)" && exit 86
 test "$2" = synccheck && echo "no summary" && exit 1
@@ -53,6 +54,8 @@ echo "========= ERROR SUMMARY: 0 errors"
 
 NCU = """#!/bin/sh
 # ncu ... --log-file FILE ... python -m demopool.gpu_report.one_call ...: runs it, writes a table.
+test "$LC_ALL" = C || exit 1
+case " $* " in *" --metrics dram__bytes.sum "*) ;; *) exit 1;; esac
 while [ "$1" != --log-file ]; do shift; done
 cat > "$2" <<'TABLE'
 ==PROF== Connected to process 1
@@ -71,6 +74,11 @@ _ROWS = (
     ("0", "void gram<float>(const float *)", "Compute (SM) Throughput", "%", "30.00"),
     ("0", "void gram<float>(const float *)", "Memory Throughput", "%", "20.00"),
     ("0", "void gram<float>(const float *)", "Registers Per Thread", "register/thread", "40"),
+    ("0", "void gram<float>(const float *)", "Grid Size", "", "1,040"),
+    ("0", "void gram<float>(const float *)", "Block Size", "", "64"),
+    ("0", "void gram<float>(const float *)", "dram__bytes.sum", "Mbyte", "2.5"),
+    ("1", "step", "dram__bytes.sum", "byte", "2,508,800"),
+    ("2", "step", "dram__bytes.sum", "Kbyte", "0"),
     ("1", "step", "Duration", "nsecond", "1000"),
     ("1", "step", "Achieved Occupancy", "%", "50.0"),
     ("2", "step", "Duration", "nsecond", "3000"),

@@ -37,6 +37,12 @@ def test_flops_of_a_dense_job_by_hand() -> None:
     by_hand = n * n * d + T * 2 * n * n + 2 * n * n
     assert costs.flops("weights", "dense", case) == by_hand
     assert costs.bytes_moved("weights", "dense", case) == 4 * (T * n * n / 2 + 2 * n * n)
+    # The same arithmetic, but K is written and read once, where it stays on the chip.
+    assert costs.flops("weights", "dense-resident", case) == by_hand
+    assert costs.bytes_moved("weights", "dense-resident", case) == 4 * 2 * n * n
+    large, (dense, resident) = dp.Case(n=12544, d=64), ("dense", "dense-resident")
+    moved = {route: costs.bytes_moved("weights", route, large) for route in (dense, resident)}
+    assert moved[resident] == moved[dense], "no shared memory holds it"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 import demopool as dp
 from demopool import reference
 from demopool.errors import InvalidInput, Unsupported
+from demopool.gpu_report import external
 from demopool.implementations.cupy_cuda import gpu, launches, signatures
 from demopool.implementations.cupy_cuda.implementation import CupyCudaImplementation
 from demopool.implementations.shared import grids
@@ -269,6 +270,18 @@ def test_graphs_can_be_switched_off(ops: Operations, monkeypatch: pytest.MonkeyP
     for _ in range(3):
         _check_large(ops)
     assert not stand_in.Stream.made
+
+
+@pytest.mark.parametrize(("value", "allocators"), [("0", [None]), ("1", [])])
+def test_the_pool_can_be_switched_off(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, value: str, allocators: list[None]
+) -> None:
+    found: list[Any] = []
+    cupy.cuda.set_allocator = found.append
+    monkeypatch.setenv(gpu.POOL_VARIABLE, value)
+    CupyCudaImplementation()
+    assert found == allocators
+    assert external.POOLS_OFF[gpu.POOL_VARIABLE] == "0", "the sanitizer's process has it"
 
 
 def test_a_capture_of_the_callers_own_is_refused_with_a_sentence(

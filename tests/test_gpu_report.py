@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ import fake_gpu
 import pytest
 from click.testing import CliRunner
 
+from demopool import ptx
 from demopool.commands import cli
 from demopool.contract import registry
-from demopool.gpu_report import clocks, external, findings, page
+from demopool.gpu_report import clocks, collecting, counts, external, findings, page
 from demopool.gpu_report.kept import Kept
 from demopool.machine import gpu
 from demopool.machine.limits import Limits
 from demopool.problem.candidates import Candidate
-from demopool.problem.cases import named
+from demopool.problem.cases import Case, named
 from demopool.problem.vocabulary import State
 
 ARGUMENTS = ("--quick", "--case", "n49-d64", "--descriptor", "democratic", "--budget", "1")
@@ -179,11 +181,24 @@ def test_what_could_not_be_done_is_tried_again(tmp_path: Path) -> None:
 def test_the_table_of_nsight_compute_is_added_up_by_kernel() -> None:
     first, second = external.kernels("noise\n" + fake_gpu.TABLE)
     assert (first["kernel"], first["launches"], first["registers"]) == ("gram<float>", 1, 40)
+    assert (first["blocks"], first["threads"], first["dram_bytes"]) == (1040, 64, 2.5e6)
     assert first["seconds"] == pytest.approx(2.0005e-3)
     assert second["seconds"] == pytest.approx(4e-6)
     assert second["occupancy_percent"] == pytest.approx((50 * 1 + 90 * 3) / 4)
+    assert second["dram_bytes"] == 2_508_800
     assert second["memory_percent"] is None  # it was not in percent
+    without = fake_gpu.TABLE.replace('"byte","2,508,800"', '"","n/a"')
+    assert external.kernels(without)[1]["dram_bytes"] is None, "a launch is missing in the sum"
     assert external.kernels("==ERROR== nothing was profiled") == []
+
+
+def test_the_page_has_what_nsight_compute_said_of_a_kernel() -> None:
+    """What step 5 of docs/howto/use-a-gpu.md looks at."""
+    names = {"candidate": "cupy:cuda/dense", "case": "vgg-b8", "descriptor": "democratic"}
+    one = {**names, "reason": "", "kernels": external.kernels(fake_gpu.TABLE)}
+    html = "".join(page._profiles({"profiles": [one]}))
+    for name, text in (("blocks", "1,040"), ("DRAM", "2.5 MB"), ("occupancy %", "80")):
+        assert re.search(f'data-label="{name}"[^>]*>{text}<', html), name
 
 
 def _tool(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +224,24 @@ def test_a_check_that_fails_under_a_tool_is_not_taken_for_clean(
     assert "not available" in row["log"]
     _tool(tmp_path, "compute-sanitizer", says.format(0), monkeypatch)
     assert external.sanitize("cupy:cuda", "memcheck")["state"] == "ok"
+
+
+def test_the_fastest_of_every_backend_is_profiled_and_its_fastest_without_tf32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is the one that a finding explains."""
+    found = _found()
+    names = ("cupy:cuda/dense-tf32", "torch:cuda/dense", "cupy:cuda/dense", "cupy:cuda/dense-128")
+    found["races"][0]["candidates"] = [
+        {"backend": one.backend, "route": one.route, "median_s": 1.0}
+        for one in map(Candidate.parse, names)
+    ]
+    monkeypatch.setattr(external, "installed", lambda tool: True)
+    monkeypatch.setattr(external, "profile", lambda candidate, *case: {"candidate": str(candidate)})
+    kept = Kept(tmp_path, fresh=False)
+    rows = collecting._profiles(kept, collecting.Plan(), found["races"], lambda what: None)
+    assert {row["candidate"] for row in rows} == set(names[:3])
+    assert len(rows) == 3
 
 
 def test_counters_that_need_rights_are_explained(
@@ -277,6 +310,58 @@ def test_a_time_near_its_roofline_is_not_conspicuous() -> None:
     (far,) = findings.findings(_found(2.1 * distance.least_s))
     assert "2.1 times the roofline" in far
     assert "ncu" in far
+
+
+def test_tf32_has_no_roofline_and_hides_no_slow_race() -> None:
+    """On an A100 three products of TF32 may take less than one of float32 can."""
+    found = _found(2e-3)
+    a100 = next(device for device in ptx.DEVICES if device.name == "A100")
+    found["limits"] |= {"flops": a100.flops, "memory_bytes": a100.bytes}
+    (race,) = found["races"]
+    (dense,) = race["candidates"]
+    race["candidates"] = [{**dense, "route": "dense-tf32", "median_s": 3e-4}, dense]
+    (distance,) = findings.distances(race, found["limits"])
+    assert str(distance.candidate) == "cupy:cuda/dense"
+    (far,) = findings.findings(found)
+    assert far.startswith("cupy:cuda/dense, ")
+
+
+@pytest.mark.skipif(not _cupy(), reason="no compiler for CUDA")
+@pytest.mark.parametrize(
+    ("n", "d", "routes"),
+    [
+        (49, 64, ("dense", "matrix-free", "dense-128", "dense-tf32", "dense-resident")),
+        (300, 32, ("dense", "dense-resident")),
+        (16, 256, ("dense",)),
+    ],
+)
+def test_no_roofline_is_above_what_a_data_sheet_says_of_the_kernels(
+    n: int, d: int, routes: tuple[str, ...]
+) -> None:
+    """K in one block, in several, and descriptors that are all the memory there is."""
+    case = Case(batch=2, n=n, d=d, data="device")
+    counted = {route: counts.run_counts("cupy:ptx", route, case) for route in routes}
+    rows = [{"backend": "cupy:ptx", "route": route, "median_s": 1.0} for route in routes]
+    race = {"case": asdict(case), "name": "", "candidates": rows}
+    for device in ptx.DEVICES:
+        limits = {"flops": device.flops, "cached_bytes": device.bytes, "reason": ""}
+        near = findings.distances(race, limits | {"memory_bytes": device.bytes})
+        assert len(near) == len(set(routes) - {"dense-tf32"})
+        for one in near:
+            needs = sum(row["least_s"][device.name] for row in counted[one.candidate.route])
+            assert one.least_s <= needs, f"{one.candidate} on {device.name}"
+
+
+def test_a_k_that_no_cache_holds_is_read_in_every_iteration() -> None:
+    found = _found(1.0)
+    found["limits"] |= {"flops": 1e99, "cached_bytes": 1.0, "memory_bytes": 1.0}
+    least = []
+    for n in (5000, 6000):
+        found["races"][0]["case"] |= {"batch": 1, "n": n, "d": 1}
+        (distance,) = findings.distances(found["races"][0], found["limits"])
+        least.append(distance.least_s)
+    assert least[0] == 4 * (5000 + 1), "features and the descriptor"
+    assert least[1] > 10 * 4 * 6000**2 / 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from demopool import pooling
+from demopool import pooling, ptx
 from demopool.choosing.referee import Referee
 from demopool.machine import cuda_driver, gpu_limits, limits
 from demopool.machine.gpu import gpus
@@ -24,11 +24,11 @@ from demopool.machine.limits import Limits
 from demopool.measurement.clock import Clock
 from demopool.measurement.worker import Answer
 from demopool.problem.candidates import Candidate, Subject
-from demopool.problem.cases import Case
+from demopool.problem.cases import Case, named
 from demopool.problem.vocabulary import State
 from demopool.profiles import floors
 from demopool.trials import jobs, streams
-from demopool.trials.streams import ImagePool, Source, Stream
+from demopool.trials.streams import ImagePool, Source, Stream, Turn
 
 CASE = Case(batch=2, n=30, d=8)
 SLOW = Limits(1e3, 1e3, 1e3)
@@ -256,6 +256,23 @@ def test_the_best_library_counts_and_tensor_cores_as_a_third(
     assert gpu_limits.limits("bfloat16") is None
     (file,) = limits.places.cache_folder().glob("limits-*.json")
     assert set(json.loads(file.read_text())) == {f"{dtype}, GPU" for dtype in found}
+
+
+@pytest.mark.parametrize("device", ptx.DEVICES[1:], ids=lambda device: device.name)
+def test_products_of_tf32_are_not_taken_for_faster_than_the_machine(
+    device: ptx.Device, empty_profile: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of them for one of float32, at half the speed of float16: as fast as a data sheet
+    allows."""
+    now = [0.0]
+    monkeypatch.setattr(limits, "perf_counter", lambda: now[0])
+    speeds = {"float16": device.tensor_flops, "float32": device.flops, "copy": device.bytes}
+    monkeypatch.setattr(gpu_limits, "_LIBRARIES", (_library(speeds, now, []),))
+    referee = _referee(Judge(gpu_limits.measured("float32")))
+    case, candidate = named("vgg-b8", data="device"), Candidate("cupy:cuda", "dense-tf32")
+    took = 3 * floors.least_flops(case) / (device.tensor_flops / 2)
+    assert not referee._too_fast(candidate, case, Turn([took], [], []))
+    assert referee._too_fast(candidate, case, Turn([took / 5], [], [])).startswith("faster than")
 
 
 def test_there_is_no_gpu_here() -> None:

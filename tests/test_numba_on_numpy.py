@@ -86,6 +86,16 @@ def test_the_gpu_of_an_array_is_known(ops: Operations, device: int) -> None:
     assert inspect(X) is None
 
 
+def test_a_tensor_that_requires_grad_is_refused_with_a_sentence(ops: Operations) -> None:
+    class WithGradient:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+
+    with pytest.raises(InvalidInput, match="requires grad"):
+        ops.weights(WithGradient())
+
+
 def test_blocks_share_tiles_as_the_gpu_has_multiprocessors(ops: Operations) -> None:
     """One tile, of 300 columns."""
     many = _features(1, 300, 5)

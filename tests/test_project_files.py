@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import demopool
+from demopool.gpu_report import building
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"))
@@ -60,6 +61,14 @@ def test_a_wrong_result_comes_with_the_check() -> None:
     texts = {path.stem: path.read_text() for path in TEMPLATES}
     assert set(texts) == {"gpu-benchmark", "wrong-result"}
     assert all("`demopool check --json`" in text for text in texts.values())
+
+
+def test_a_gpu_comes_with_the_archive_of_its_report_first() -> None:
+    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/gpu-benchmark.yml").read_text())
+    first = form["body"][0]
+    assert first["validations"]["required"]
+    assert building.ARCHIVE in first["attributes"]["description"]
+    assert "render" not in first["attributes"], "a field of code takes no files"
 
 
 def test_the_citation_names_the_paper() -> None:

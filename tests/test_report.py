@@ -296,6 +296,10 @@ def test_the_reason_is_the_work_and_how_near_the_limit(measured: Path) -> None:
         assert f"{share:.0%} of the limit" in told
     slow = reasons.Limit(1e6, 1e6, 1, "float32")
     assert "cannot be said" in reasons.reason(job.choice, slow)
+    on_gpu = replace(
+        job.choice, backend="cupy:cuda", rows=(replace(job.choice.rows[0], backend="cupy:cuda"),)
+    )
+    assert "limit" not in reasons.reason(on_gpu, slow)  # which is that of the host
     eigh = replace(
         job.choice,
         case=replace(job.choice.case, descriptor="power"),

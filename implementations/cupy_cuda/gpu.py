@@ -26,6 +26,9 @@ from .launcher import Array, Launch, Launcher
 GRAPHS_VARIABLE = "DEMOPOOL_CUDA_GRAPHS"
 """Set to 0, every kernel is launched on its own."""
 
+POOL_VARIABLE = "DEMOPOOL_CUPY_POOL"
+"""Set to 0, CuPy asks the driver for every array: tools of NVIDIA's see where each one ends."""
+
 _MAX_GRAPHS = 32
 
 _DYNAMIC = ("small_image", "resident", "scatter", "normalized_at_once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -9,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from demopool.contract import ArrayFacts, Hashes, Implementation, Kernel
-from demopool.errors import InvalidInput
 from demopool.implementations.shared import images
 from demopool.implementations.shared.prepared import PreparedHashes, prepare
 
 from . import weights
-from .gpu import Gpu, cupy, gpu, gpus, refuse_capture
+from .gpu import POOL_VARIABLE, Gpu, cupy, gpu, gpus, refuse_capture
 from .launcher import Array
 from .works import WORKS
 
@@ -53,17 +53,14 @@ class CupyCudaImplementation(Implementation):
     takes_ordinary = True
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
+    def __init__(self) -> None:
+        if os.environ.get(POOL_VARIABLE) == "0":
+            cupy().cuda.set_allocator(None)
+
     def inspect(self, array: Any) -> ArrayFacts | None:
         if isinstance(array, cupy().ndarray):
             return ArrayFacts(array.shape, array.dtype.name, f"cuda:{array.device.id}")
-        try:
-            interface = getattr(array, "__cuda_array_interface__", None)
-        except RuntimeError as problem:  # torch's, of a tensor that requires grad
-            raise InvalidInput(f"an array cannot be taken from its library: {problem}") from problem
-        if interface is None:
-            return None
-        dtype = np.dtype(interface["typestr"]).name
-        return ArrayFacts(tuple(interface["shape"]), dtype, f"cuda:{_index(array)}")
+        return images.facts(array, _index)
 
     def asarray(self, array: NDArray[Any]) -> Array:
         return cupy().asarray(array)

@@ -38,11 +38,7 @@ class NumbaCudaImplementation(Implementation):
     kernels: ClassVar[dict[tuple[str, str], Kernel]] = images.kernels(WORKS, _place)
 
     def inspect(self, array: Any) -> ArrayFacts | None:
-        interface = getattr(array, "__cuda_array_interface__", None)
-        if interface is None:
-            return None
-        dtype = np.dtype(interface["typestr"]).name
-        return ArrayFacts(tuple(interface["shape"]), dtype, f"cuda:{index_of(array)}")
+        return images.facts(array, index_of)
 
     def asarray(self, array: NDArray[Any]) -> Array:
         return numba_cuda().to_device(np.ascontiguousarray(array))

@@ -6,13 +6,28 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from demopool.contract import Kernel
+import numpy as np
+
+from demopool.contract import ArrayFacts, Kernel
+from demopool.errors import InvalidInput
 
 Array = Any
 Work = Callable[..., Array]
 Place = Callable[[Array], tuple[Any, Array]]
 """Returns the execution context for an array, and the array prepared for it: in the working dtype,
 contiguous, on the device."""
+
+
+def facts(array: Any, index: Callable[[Any], int]) -> ArrayFacts | None:
+    """Of an array of another library, by CUDA's array interface; ``index`` finds its GPU."""
+    try:
+        shown = getattr(array, "__cuda_array_interface__", None)
+    except RuntimeError as problem:  # torch's, of a tensor that requires grad
+        raise InvalidInput(f"an array cannot be taken from its library: {problem}") from problem
+    if shown is None:
+        return None
+    dtype = np.dtype(shown["typestr"]).name
+    return ArrayFacts(tuple(shown["shape"]), dtype, f"cuda:{index(array)}")
 
 
 def as_images(array: Array, axes: int, reshape: Callable[..., Array]) -> Array:

@@ -20,6 +20,7 @@ from ..machine.limits import Limits
 from ..measurement.worker import Worker
 from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case, name_of, named
+from ..problem.routes import left_out
 from ..problem.vocabulary import Backend, State
 from . import counts, external
 from .clocks import Clocks, data_sheet
@@ -225,7 +226,8 @@ def _sanitizer(kept: Kept, backend: str, tool: str) -> Found:
 def _profiles(
     kept: Kept, plan: Plan, races: Sequence[Found], report: Callable[[str], None]
 ) -> list[Found]:
-    """Of the fastest candidate of every backend."""
+    """Of the fastest candidate of every backend, and of its fastest without TF32, which has the
+    roofline."""
     if not plan.tools or not external.installed(external.PROFILER):
         return []
     found = []
@@ -233,11 +235,17 @@ def _profiles(
         case = Case(**race["case"])
         if case.descriptor not in PROFILED:
             continue
-        best: dict[str, Candidate] = {}
-        for row in race["candidates"]:
-            if row["median_s"] is not None:
-                best.setdefault(row["backend"], Candidate(row["backend"], row["route"]))
-        for candidate in best.values():
+        timed = [
+            Candidate(row["backend"], row["route"])
+            for row in race["candidates"]
+            if row["median_s"] is not None
+        ]
+        best: dict[tuple[str, bool], Candidate] = {}
+        for candidate in timed:
+            best.setdefault((candidate.backend, False), candidate)
+            if not left_out(candidate.route):
+                best.setdefault((candidate.backend, True), candidate)
+        for candidate in dict.fromkeys(best.values()):
             report(f"{external.PROFILER} of {candidate}, {short_name(case)}")
             name = f"profile-{digest(candidate, case)}"
             code = code_of(candidate.backend)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,35 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 _FOUND = 86
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 
+POOLS_OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "DEMOPOOL_CUPY_POOL": "0"}
+"""For the sanitizer: in a pool, what is beyond an array is still memory that was allocated, and
+what is in a new array was written before. Numba has no pool, and Triton's arrays are torch's."""
+
 _SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy")
-_UNITS = {
-    **dict.fromkeys(("ns", "nsecond"), 1e-9),
-    **dict.fromkeys(("us", "usecond"), 1e-6),
-    **dict.fromkeys(("ms", "msecond"), 1e-3),
-    **dict.fromkeys(("s", "second"), 1.0),
+_DRAM = "dram__bytes.sum"
+"""Read and written; either alone has another name on some GPUs."""
+_PLAIN_NUMBERS = {"LC_ALL": "C"}
+"""Elsewhere 2,000.5 may be printed as 2.000,5."""
+_SUMS = {
+    "Duration": (
+        "seconds",
+        {
+            **dict.fromkeys(("ns", "nsecond"), 1e-9),
+            **dict.fromkeys(("us", "usecond"), 1e-6),
+            **dict.fromkeys(("ms", "msecond"), 1e-3),
+            **dict.fromkeys(("s", "second"), 1.0),
+        },
+    ),
+    _DRAM: ("dram_bytes", {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}),
 }
-_METRICS = {
-    "Compute (SM) Throughput": "compute_percent",
-    "Memory Throughput": "memory_percent",
-    "Achieved Occupancy": "occupancy_percent",
-    "Registers Per Thread": "registers",
+"""Added up over the launches of a kernel: what they are called here, and units."""
+_MEANS = {
+    "Compute (SM) Throughput": ("compute_percent", "%"),
+    "Memory Throughput": ("memory_percent", "%"),
+    "Achieved Occupancy": ("occupancy_percent", "%"),
+    "Registers Per Thread": ("registers", "register/thread"),
+    "Grid Size": ("blocks", ""),
+    "Block Size": ("threads", ""),
 }
 
 
@@ -57,7 +74,7 @@ def sanitize(backend: str, tool: str, *, seconds: float = SECONDS) -> dict[str, 
         *(sys.executable, "-m", "demopool", "check", backend, "--quick", "--dtype", "float32"),
         *("--seconds", f"{seconds:g}"),
     ]
-    code, output = _run(command, seconds)
+    code, output = _run(command, seconds, POOLS_OFF)
     found = [int(number) for number in _SUMMARY.findall(output)]
     row: dict[str, Any] = {"tool": tool, "backend": backend, "errors": None, "reason": ""}
     if code is None:
@@ -83,10 +100,11 @@ def profile(
             *(PROFILER, "--target-processes", "all", "--profile-from-start", "off"),
             *("--csv", "--page", "details", "--log-file", str(file)),
             *(word for section in _SECTIONS for word in ("--section", section)),
+            *("--metrics", _DRAM),
             *(sys.executable, "-m", "demopool.gpu_report.one_call"),
             *(candidate.backend, candidate.route, case.descriptor, name),
         ]
-        code, output = _run(command, seconds)
+        code, output = _run(command, seconds, _PLAIN_NUMBERS)
         log = file.read_text(errors="replace") if file.exists() else ""
     row: dict[str, Any] = {"candidate": str(candidate), "case": name, "reason": ""}
     row |= {"descriptor": str(case.descriptor), "kernels": kernels(log)}
@@ -106,7 +124,7 @@ def profile(
 def kernels(log: str) -> list[dict[str, Any]]:
     """From the table of Nsight Compute: a row for each kernel, the most time first.
 
-    Percentages are means over its launches, weighted by their time.
+    Bytes are those of all its launches; all else is a mean over them, weighted by their time.
     """
     lines = log.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
@@ -119,10 +137,11 @@ def kernels(log: str) -> list[dict[str, Any]]:
         value = _number(cells.get("Metric Value") or "")
         if value is None:
             continue
-        if name == "Duration" and unit in _UNITS:
-            launch["seconds"] = value * _UNITS[unit]
-        elif name in _METRICS and unit in ("%", "register/thread"):
-            launch[_METRICS[name]] = value
+        if name in _SUMS and unit in _SUMS[name][1]:
+            key, units = _SUMS[name]
+            launch[key] = value * units[unit]
+        elif name in _MEANS and unit == _MEANS[name][1]:
+            launch[_MEANS[name][0]] = value
     found: dict[str, dict[str, Any]] = {}
     for launch in launches.values():
         own = found.setdefault(launch["kernel"], {"kernel": launch["kernel"], "of": []})
@@ -133,8 +152,10 @@ def kernels(log: str) -> list[dict[str, Any]]:
 
 def _added(kernel: str, launches: Sequence[dict[str, Any]]) -> dict[str, Any]:
     seconds = sum(launch.get("seconds", 0.0) for launch in launches)
+    moved = [launch["dram_bytes"] for launch in launches if "dram_bytes" in launch]
     row: dict[str, Any] = {"kernel": kernel, "launches": len(launches), "seconds": seconds}
-    for name in _METRICS.values():
+    row["dram_bytes"] = sum(moved) if len(moved) == len(launches) else None
+    for name, _ in _MEANS.values():
         known = [(one[name], one.get("seconds", 0.0)) for one in launches if name in one]
         weight = sum(time for _, time in known)
         row[name] = sum(value * time for value, time in known) / weight if weight else None
@@ -153,7 +174,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _run(command: Sequence[str], seconds: float) -> tuple[int | None, str]:
+def _run(
+    command: Sequence[str], seconds: float, environment: Mapping[str, str]
+) -> tuple[int | None, str]:
     """The exit code, None after the time limit, and everything that was printed.
 
     In a session of its own, which ends as a whole: tools start what they watch.
@@ -166,7 +189,7 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int | None, str]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **FULL_PRECISION},
+                env={**os.environ, **FULL_PRECISION, **environment},
             )
         except OSError as problem:
             return 127, f"{command[0]}: {problem.strerror}"

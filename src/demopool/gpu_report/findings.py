@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from ..common.units import readable
 from ..conformance import Cell, failed
 from ..machine.limits import Limits
-from ..problem.candidates import Candidate
+from ..problem.candidates import Candidate, Subject
 from ..problem.cases import Case
+from ..problem.routes import left_out
 from ..problem.vocabulary import State
+from ..profiles import costs, floors
 from ..report import reasons
 
 Found = dict[str, Any]
@@ -23,6 +25,8 @@ FAR = 2.0
 LAUNCH_S = 5e-6
 """What starting a kernel costs at most; several are needed for any descriptor."""
 _SHORT_S = 20 * LAUNCH_S
+_CACHE_BYTES = 2**27
+"""More than the cache of a GPU."""
 _BUSY = 60.0
 """Percent of what the GPU can do: a kernel there is at its limit, as Nsight Compute sees it."""
 _SHARE = 0.5
@@ -44,7 +48,11 @@ class Distance(NamedTuple):
 
 
 def distances(race: Found, limits: Found | None) -> list[Distance]:
-    """Of everything that was timed and whose operations can be counted, the fastest first."""
+    """Of everything that was timed and has a roofline, the fastest first.
+
+    Decompositions have none, because their operations cannot be counted, and neither has TF32: the
+    speed of its products is not measured, and they may be faster than those of float32.
+    """
     if not limits or limits["reason"]:
         return []
     reached = Limits(limits["flops"], limits["cached_bytes"], limits["memory_bytes"])
@@ -52,16 +60,28 @@ def distances(race: Found, limits: Found | None) -> list[Distance]:
     found = []
     for row in race["candidates"]:
         candidate = Candidate(row["backend"], row["route"])
-        if row["median_s"] is None or case.dtype != "float32":
+        if row["median_s"] is None or case.dtype != "float32" or left_out(row["route"]):
             continue
         work = reasons.work(candidate, case)
         if not work.is_counted:
             continue
-        arithmetic, memory = work.flops / reached.flops, work.bytes / reached.bytes(work.bytes)
+        moved = _least_bytes(candidate, case)
+        arithmetic, memory = work.flops / reached.flops, moved / reached.bytes(moved)
         bound = "arithmetic" if arithmetic > memory else "memory"
         least = max(arithmetic, memory)
         found.append(Distance(candidate, case, race["name"], row["median_s"], least, bound))
     return found
+
+
+def _least_bytes(candidate: Candidate, case: Case) -> float:
+    """Features are read once and descriptors written once. What else the cost model counts can stay
+    on the chip, but for a K that no cache holds."""
+    steps = Subject("descriptor", case.descriptor).steps(candidate.route).items()
+    return floors.moved_bytes(case) + sum(
+        costs.bytes_moved(operation, route, case)
+        for operation, route in steps
+        if costs.work(operation, route, case).held * case.dtype.result.bytes > _CACHE_BYTES
+    )
 
 
 def findings(found: Found) -> list[str]:
@@ -177,4 +197,4 @@ def explained(far: Distance, profiles: Sequence[Found]) -> str:
     text = f"{most['kernel']} takes {share:.0%} of it, with {used[by]:.0f} % of the {by} in use"
     if used[by] >= _BUSY:
         return f"{text}: it is near its own limit, so it does more work than the model counts."
-    return f"{text}: it waits. Look at its occupancy and its grid first."
+    return f"{text}: it waits. Look at its blocks first, then at its occupancy."

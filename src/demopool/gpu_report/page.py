@@ -23,10 +23,12 @@ Found = dict[str, Any]
 
 _HOW = (
     "Times are of whole calls with data on the device, checks included, after a warm-up: the "
-    "median over rounds of the lowest call in a round. The roofline is the route's own work, by "
-    "the cost model, at the speed that this GPU reached in float32: matrix products by torch or "
-    "CuPy without TF32, and copies. Clocks are what NVML said during a race. Counts are from "
-    "executing the kernels' PTX on the CPU: they are work, not time, and the same on every machine."
+    "median over rounds of the lowest call in a round. The roofline is the least that the route "
+    "must do, by the cost model, at the speed that this GPU reached in float32: matrix products by "
+    "torch or CuPy without TF32, and copies. Routes by TF32 have none, because the speed of its "
+    "products is not measured, and neither have decompositions, whose operations are not counted "
+    "exactly. Clocks are what NVML said during a race. Counts are from executing the kernels' PTX "
+    "on the CPU: they are work, not time, and the same on every machine."
 )
 
 
@@ -40,8 +42,8 @@ def render(found: Found, conspicuous: Sequence[str]) -> str:
         '<h2 id="first">Look at this first</h2>',
         bullets(conspicuous, "warnings")
         or paragraph(
-            f"Nothing is conspicuous: every cell conforms, and no winner takes more than {FAR:g} "
-            "times its roofline, where that could be measured."
+            "Nothing is conspicuous: every cell conforms, and in no race does the fastest "
+            f"candidate that has a roofline take more than {FAR:g} times that, where it is known."
         ),
         '<h2 id="right">Is it right?</h2>',
         *_cells(found["cells"]),
@@ -243,6 +245,11 @@ def _sanitizer(found: Found) -> Iterator[str]:
             for row in rows
         ],
     )
+    yield paragraph(
+        "Every array was memory of its own here, not a part of a pool of torch's or CuPy's: what "
+        "is read or written beyond its end, or read before it is written, is seen.",
+        "note",
+    )
     for row in rows:
         yield from _log(f"{row['backend']}, {row['tool']}", row["log"])
 
@@ -263,11 +270,19 @@ def _profiles(found: Found) -> Iterator[str]:
             yield from _log("what it printed", one.get("log", ()))
             continue
         yield table(
-            ("kernel", "launches", "time", "compute %", "memory %", "occupancy %", "registers"),
+            (
+                *("kernel", "launches", "blocks", "threads", "time", "DRAM", "compute %"),
+                *("memory %", "occupancy %", "registers"),
+            ),
             [
                 (
                     *(row["kernel"], str(row["launches"])),
+                    *(
+                        TableCell(_figure(row[name], ",.0f"), row[name])
+                        for name in ("blocks", "threads")
+                    ),
                     TableCell(readable(row["seconds"], "time"), row["seconds"]),
+                    TableCell(_readable(row["dram_bytes"], "memory"), row["dram_bytes"]),
                     *(
                         _figure(row[name], ".0f")
                         for name in (
@@ -278,8 +293,13 @@ def _profiles(found: Found) -> Iterator[str]:
                 )
                 for row in one["kernels"]
             ],
-            numbers=range(1, 7),
+            numbers=range(1, 10),
         )
+    yield paragraph(
+        "Time and DRAM, which is what was read and written there, are of all launches of a kernel "
+        "in one call; blocks are of one launch, threads of one block.",
+        "note",
+    )
 
 
 def _backends(rows: Sequence[Found]) -> Iterator[str]:

@@ -57,6 +57,9 @@ NEWTON_INVERSES = {"float32": 5, "float64": 7}
 # moment that the moment route scatters stays below twice as many.
 CHUNK_BYTES = 4 * 2**20
 
+RESIDENT_BYTES = 2**26
+"""More than the shared memory of all multiprocessors of a GPU."""
+
 
 class Work(NamedTuple):
     """Counts by kind, and the elements held at once beyond input and output, per image."""
@@ -115,10 +118,13 @@ def flops(operation: str, route: str, case: Case) -> float:
 
 
 def bytes_moved(operation: str, route: str, case: Case) -> float:
-    """Bytes that element-wise work, mat-vecs and scatters read or write; products reuse theirs."""
-    counts = work(operation, route, case).counts
-    elements = sum(counts.get(kind, 0.0) for kind in ("matvec", "scatter", "stream"))
-    return case.batch * elements * case.dtype.result.bytes
+    """Bytes that element-wise work, mat-vecs and scatters read or write; products reuse theirs, and
+    so do mat-vecs with a K that stays on the chip."""
+    counts, held = work(operation, route, case)
+    size = case.dtype.result.bytes
+    stays = route == "dense-resident" and held * size <= RESIDENT_BYTES
+    kinds = ("scatter", "stream") if stays else ("matvec", "scatter", "stream")
+    return case.batch * sum(counts.get(kind, 0.0) for kind in kinds) * size
 
 
 def peak_bytes(backend: str, operation: str, route: str, case: Case) -> int:
@@ -290,6 +296,7 @@ _WORK: dict[tuple[str, str], Callable[[Case], Work]] = {
     ("weights", "dense"): _dense,
     ("weights", "matrix-free"): _matrix_free,
     **{("weights", f"dense-{how}"): _multiplied(_dense, t) for how, t in _MULTIPLIED.items()},
+    # What blocks save by keeping K they may lose by waiting for each other: nobody has timed it.
     ("weights", "dense-resident"): _dense,
     ("pool", "direct"): _pool,
     **{("pool", how): _multiplied(_pool, times) for how, times in _MULTIPLIED.items()},

@@ -1,7 +1,8 @@
 """Why the winner wins: its work by the cost model beside the next one's, and how near the limit.
 
 The limit is what this machine is seen to reach: NumPy's matrix product, and a copy from memory to
-memory. A job cannot be done faster than its arithmetic at the one or its bytes at the other rate.
+memory. A job cannot be done faster than its arithmetic at the one or its bytes at the other rate,
+unless a GPU does it.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def reason(choice: Choice, at_most: Limit | None) -> str:
     if following and theirs:
         text += _compared(best, following, own, theirs)
     text += "."
-    if at_most and best.median_s and own.is_counted:
+    if at_most and best.median_s and own.is_counted and best.candidate.backend.on_host:
         share = at_most.seconds(own) / best.median_s
         by = "arithmetic" if own.flops / at_most.flops > own.bytes / at_most.bytes else "bytes"
         if share <= 1:
