@@ -140,6 +140,13 @@ def test_emulated_kernels_are_checked_and_counted_but_not_timed(tmp_path: Path) 
     assert "for torch:cuda: nothing" in sentence
 
 
+def test_what_has_no_counts_is_said_with_the_reason() -> None:
+    chosen = ("cupy:cuda", "torch:cuda", "triton:cuda", "numba:cuda")
+    lacking, never = page._counts([], chosen)
+    assert "for cupy:cuda and numba:cuda: pip install" in lacking
+    assert "for torch:cuda and triton:cuda: nothing here" in never
+
+
 def test_without_a_gpu_it_says_why_and_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "available", lambda: ("numpy:cpu",))
     done = CliRunner().invoke(cli, ["gpu-report"])

@@ -81,7 +81,7 @@ def mutants(backend: str, kernels: tuple[str, ...], count: int, seed: int) -> No
 SHOWN = (
     *("gram<float>", "outer<float>", "gram_128<float>", "outer_128<float>"),
     *("gram_tf32<float>", "outer_tf32<float>", "gram<double>", "outer<double>"),
-    *("step<float>", "small_image<float>", "normalized_triangle<float>"),
+    *("step<float>", "small_image<float>", "resident<float>", "normalized_triangle<float>"),
 )
 _COLUMNS: dict[str, Any] = {
     "instructions": lambda found, loop: found.instructions,

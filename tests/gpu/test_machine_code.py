@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 from effort import cases
@@ -13,7 +15,7 @@ pytest.importorskip("cuda.pathfinder")
 from demopool import ptx
 from demopool.errors import BackendUnavailable
 from demopool.implementations.cupy_cuda import signatures
-from tools import machine_code
+from tools import gpu, machine_code
 from tools.machine_code import Kernel, Loop
 
 TWO_LOOPS = """
@@ -68,6 +70,51 @@ def test_a_load_is_used_by_what_reads_one_of_its_registers(use: str, hidden: int
     loop = machine_code.kernels(f".section .text.one,\n.L_x_0:\n{code}")["one"].loop
     assert loop is not None
     assert loop.hidden == hidden
+
+
+# --- the page ---
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "gpu-on-paper.md"
+_INSTANCE = re.compile(r"`(\w+)`(?: in (float64))?")
+
+
+def _rows_of_page() -> list[tuple[str, tuple[str, ...]]]:
+    """Of the table of machine code: a kernel, and its row; two kernels may share one."""
+    (table,) = re.findall(
+        r"^\| kernel \| registers .*\n\|-.*\n((?:\|.*\n)+)", PAGE.read_text(), re.M
+    )
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
+    found = []
+    for kernels, *cells in rows:
+        made = _INSTANCE.findall(kernels)
+        for place, (kernel, wide) in enumerate(made):
+            registers = cells[0].split(", ")[place]
+            instance = f"{kernel}<{'double' if wide else 'float'}>"
+            found.append((instance, (registers, *cells[1:])))
+    return found
+
+
+ROWS = _rows_of_page()
+
+
+def test_the_page_has_the_kernels_that_the_command_shows() -> None:
+    assert {instance for instance, _ in ROWS} == set(gpu.SHOWN)
+
+
+@pytest.mark.parametrize(("instance", "cells"), cases(ROWS, ROWS[::5]))
+def test_the_page_says_what_the_machine_code_shows(instance: str, cells: tuple[str, ...]) -> None:
+    needs, loop = _assembled(instance, "sm_80")
+    registers, instructions, products, loads, per_load, fetches, hidden = cells
+    assert needs.spilled_bytes == 0
+    assert needs.registers == int(registers)
+    assert len(loop.instructions) == int(instructions)
+    assert loop.products == int(products.partition(" ")[0])
+    narrow, wide = (0, 0) if loads == "-" else map(int, loads.split(", "))
+    assert [loop.count("LDS", bits) for bits in (32, 128)] == [narrow, wide]
+    assert loop.per_load == (None if per_load == "-" else pytest.approx(float(per_load), rel=0.02))
+    count, bits = re.fullmatch(r"(\d+)(?: of (\d+) bits)?", fetches.replace("-", "0")).groups("32")
+    assert loop.count("LDG", int(bits)) == loop.count("LDG") == int(count)
+    assert loop.hidden == (None if hidden == "-" else int(hidden))
 
 
 # --- the kernels ---

@@ -11,6 +11,7 @@ import pytest
 
 import demopool as dp
 from demopool import ptx
+from demopool.implementations.cupy_cuda import signatures
 
 from . import counted
 from .arrays import KernelSizes, positive, random
@@ -31,6 +32,11 @@ def test_no_kernel_adds_floating_point_numbers_atomically(backend: str, kernel: 
     b = BACKENDS[backend]
     for dtype in FLOATS:
         assert not _atomic_additions(b.compiled(counted.launch(b, kernel, dtype=dtype)))
+
+
+@pytest.mark.parametrize("variant", [signatures.wide(), signatures.tensor()], ids=["128", "tf32"])
+def test_neither_do_other_ways_to_multiply(variant: signatures.Variant) -> None:
+    assert not _atomic_additions(ptx.compile(variant.source, "sm_80", names=variant.instances))
 
 
 def _atomic_additions(module: ptx.Module) -> list[str]:

@@ -17,7 +17,7 @@ from demopool.conformance import tolerance
 from demopool.errors import Unsupported
 from demopool.implementations.cupy_cuda import emulated, launches, signatures
 from demopool.implementations.cupy_cuda.emulated import CupyEmulator
-from demopool.implementations.cupy_cuda.launcher import USUAL, WIDE, Tiles, ended
+from demopool.implementations.cupy_cuda.launcher import ON_CORES, USUAL, WIDE, Tiles, ended
 from demopool.implementations.shared import grids
 
 Array = Any
@@ -63,6 +63,23 @@ def _counts(by: Tiles, d: int) -> ptx.Counts:
     name = signatures.instance(kernel, args)
     module = emulated.compiled(name, "sm_80")
     return module.launch(name, shape.blocks, shape.threads, list(args), shape.shared)
+
+
+@pytest.mark.parametrize(
+    ("by", "instructions", "passes", "sectors"),
+    [(USUAL, 98, 18, 8), (WIDE, 91, 17, 4), (ON_CORES, 60, 5, 8)],
+    ids=["usual", "wide", "on tensor cores"],
+)
+def test_the_inner_loop_takes_what_the_page_says(
+    by: Tiles, instructions: int, passes: int, sectors: int
+) -> None:
+    """What 64 more columns cost, for every 64 products of a warp (gpu-on-paper.md)."""
+    few, many = (_counts(by, d) for d in (64, 128))
+    steps = grids.triangle(128, by.side) * by.side**2 * 64 / (32 * 64)
+    assert (many.instructions - few.instructions) / steps == pytest.approx(instructions, abs=0.6)
+    wavefronts = many.shared_wavefronts - few.shared_wavefronts
+    assert wavefronts / steps == pytest.approx(passes, abs=0.6)
+    assert (many.global_sectors - few.global_sectors) / steps == pytest.approx(sectors, abs=0.6)
 
 
 def test_larger_tiles_read_their_factors_half_as_often() -> None:

@@ -20,31 +20,35 @@ SECONDS = 600.0
 """Maximum for one candidate."""
 
 CASE = Case(batch=2, n=49, d=64)
-"""Small, because every instruction is executed in NumPy; two images, because the products of one
-are left to cuBLAS."""
+"""Small, because every instruction is executed in NumPy."""
+
+
+def twin(backend: str) -> str:
+    """The backend that would execute the same kernels without a GPU."""
+    return f"{Backend(backend).library}:ptx"
 
 
 def emulated(backend: str) -> str | None:
-    """The backend that executes the same kernels without a GPU, if it can be used here."""
-    twin = f"{Backend(backend).library}:ptx"
-    if twin not in registry.names() or registry.probe(twin).state is not State.OK:
+    """That, if there is one and it can be used here."""
+    name = twin(backend)
+    if name not in registry.names() or registry.probe(name).state is not State.OK:
         return None
-    return twin
+    return name
 
 
 def count(backend: str) -> list[dict[str, Any]]:
     """One row for each kernel of each route of the weights; empty if they cannot be executed."""
-    twin = emulated(backend)
-    if twin is None:
+    name = emulated(backend)
+    if name is None:
         return []
     rows: list[dict[str, Any]] = []
     with Worker(1) as worker:
-        for _, route in Subject("descriptor", CASE.descriptor).candidates((twin,)):
-            if not capabilities.supports(twin, "weights", route=route, dtype=CASE.dtype):
+        for _, route in Subject("descriptor", CASE.descriptor).candidates((name,)):
+            if not capabilities.supports(name, "weights", route=route, dtype=CASE.dtype):
                 continue
-            answer = worker.ask(run_counts, twin, route, CASE, timeout=SECONDS, words="its counts")
+            answer = worker.ask(run_counts, name, route, CASE, timeout=SECONDS, words="its counts")
             if answer.state is not State.OK:
-                rows.append({"candidate": f"{twin}/{route}", "reason": answer.reason})
+                rows.append({"candidate": f"{name}/{route}", "reason": answer.reason})
                 continue
             rows += answer.value
     return rows

@@ -11,12 +11,13 @@ from typing import Any
 from ..common.program import __version__
 from ..common.units import readable
 from ..conformance import Cell, failed
+from ..contract import registry
 from ..problem.candidates import Candidate
 from ..problem.cases import Case
 from ..problem.vocabulary import Backend
 from ..report.html import TableCell, bullets, document, paragraph, table
 from ..report.page import sizes
-from .counts import CASE
+from . import counts
 from .findings import FAR, distances
 
 Found = dict[str, Any]
@@ -190,11 +191,23 @@ def _clocks(races: Sequence[Found]) -> Iterator[str]:
 
 
 def _counts(rows: Sequence[Found], chosen: Sequence[str]) -> Iterator[str]:
-    if not rows:
-        yield paragraph(
-            "No kernels could be executed on the CPU here: pip install '.[gpu-proof]' in a clone."
-        )
-        return
+    if rows:
+        yield from _counted(rows)
+    libraries = {Backend(Candidate.parse(row["candidate"]).backend).library for row in rows}
+    others = [name for name in chosen if Backend(name).library not in libraries]
+    executable = [name for name in others if counts.twin(name) in registry.names()]
+    for names, why in (
+        (executable, "pip install '.[gpu-proof]' in a clone brings what executes their kernels"),
+        (
+            [name for name in others if name not in executable],
+            "nothing here executes their kernels",
+        ),
+    ):
+        if names:
+            yield paragraph(f"No counts for {' and '.join(names)}: {why}.", "note")
+
+
+def _counted(rows: Sequence[Found]) -> Iterator[str]:
     yield table(
         (
             *("candidate", "kernel", "launches", "grid", "block", "flops", "global memory"),
@@ -215,17 +228,7 @@ def _counts(rows: Sequence[Found], chosen: Sequence[str]) -> Iterator[str]:
         numbers=(2, *range(5, 11)),
     )
     yield bullets([f"{row['candidate']}: {row['reason']}" for row in rows if "reason" in row])
-    libraries = {Backend(Candidate.parse(row["candidate"]).backend).library for row in rows}
-    others = [name for name in chosen if Backend(name).library not in libraries]
-    yield paragraph(
-        f"One call of democratic pooling, {sizes(CASE)}."
-        + (
-            f" No counts for {' and '.join(others)}: nothing here executes their kernels."
-            if others
-            else ""
-        ),
-        "note",
-    )
+    yield paragraph(f"One call of democratic pooling, {sizes(counts.CASE)}.", "note")
 
 
 def _sanitizer(found: Found) -> Iterator[str]:
