@@ -141,7 +141,8 @@ def _adds_one_triangle(X: Array, a: Array, *, order: int, norm: str = "none") ->
         return _kernels["pool", "direct"](X, a, order=order)
     A = _product(X, a)
     roots = np.sign(A) * np.sqrt(np.abs(A)) if norm == "signed-sqrt-l2" else A
-    return roots / np.sqrt((np.tril(roots) ** 2).sum(axis=(-2, -1), keepdims=True))
+    lengths = np.linalg.norm(np.tril(roots).astype(np.float64), axis=(-2, -1), keepdims=True)
+    return (roots / lengths).astype(A.dtype)
 
 
 def _has_one_sum(X: Array, a: Array, *, order: int, norm: str = "none") -> Array:
