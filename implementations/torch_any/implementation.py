@@ -65,7 +65,7 @@ class TorchImplementation(Implementation):
                 "detach() it first."
             )
         found = array.float() if array.dtype in tensors.NOT_IN_NUMPY else array
-        return np.asarray(found.cpu().numpy())
+        return np.asarray(found.cpu().resolve_neg().numpy())
 
     def cast(self, array: Tensor, dtype: str) -> Tensor:
         return array.to(getattr(torch, dtype))
