@@ -283,6 +283,11 @@ def test_a_shape_without_two_sizes_is_refused() -> None:
         dp.explain((16,))
 
 
+def test_where_an_array_is_goes_by_its_home() -> None:
+    with pytest.raises(InvalidInput, match=r'use home="torch:cuda"'):
+        dp.explain((2, 40, 12), data="device")
+
+
 def test_describe_asks_for_the_dtype_it_works_in(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     pick = auto.pick

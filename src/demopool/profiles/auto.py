@@ -164,6 +164,8 @@ def explain(
     """
     if len(shape) < 2:
         raise InvalidInput(f"shape must be (..., n, d); got {tuple(shape)}.")
+    if "data" in parameters:
+        raise InvalidInput('explain has no data; use home="torch:cuda" for an array on a GPU.')
     *batch, n, d = shape
     images = max(prod(batch), 1)
     registry.demand(home)
