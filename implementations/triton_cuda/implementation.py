@@ -86,7 +86,7 @@ class Interpreted(Implementation):
         self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
     ) -> bool:
         magnitudes = torch.linalg.vector_norm(X, torch.inf, dim=-1)
-        return bool(ranges.are_ordinary(magnitudes, low, high, zero_rows))
+        return bool(ranges.are_ordinary(magnitudes, torch, low, high, zero_rows))
 
 
 class OnGpu(TorchClock, Interpreted):
