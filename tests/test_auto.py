@@ -79,7 +79,11 @@ def test_a_tensor_goes_to_another_backend_for_its_kind_of_array(
     assert auto.pick(case, home="torch:cuda", backend="torch:cuda").backend == "torch:cuda"
     assert auto.pick(case, home="cupy:cuda") == ("cupy:cuda", "dense")
     assert auto.pick(case, home="numba:cuda").backend == "numba:cuda"
-    assert dp.explain((2, 40, 12), home="torch:cuda").backend == "triton:cuda"
+    found = dp.explain((2, 40, 12), home="torch:cuda")
+    assert found.backend == "triton:cuda"
+    assert "measured here (200 us), the lowest of 2;" in found.sentence
+    alone = dp.explain((2, 40, 12), home="torch:cuda", backend="torch:cuda")
+    assert "measured here (300 us), as no other in the choice was;" in alone.sentence
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # in make_dual

@@ -264,7 +264,8 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
             f"({readable(recommended.measured_s, 'time')})."
         )
         return _explained(survey, recommended, sentence, options, because="measured")
-    sentence = f"{best.candidate}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
+    grounds = _grounds(survey, usable, best)
+    sentence = f"{best.candidate}: {grounds}{_faster_but_too_large(options, best)}"
     if recommended:
         sentence += (
             f" {recommended.candidate} was recommended, but takes over {OVERRULED:g} times as long."
@@ -311,8 +312,8 @@ def _last_resort(options: list[Option], room: Callable[[str], float]) -> tuple[O
     )
 
 
-def _grounds(survey: _Survey, best: Option) -> str:
-    """Why it is this one, if it is not a recommendation."""
+def _grounds(survey: _Survey, usable: list[Option], best: Option) -> str:
+    """Why it is this one of the usable, if it is not a recommendation."""
     if best.measured_s is None and best.predicted_s is None:
         return (
             f"not measured yet, and there is no cost model of {Backend(best.backend).device}; the "
@@ -322,9 +323,11 @@ def _grounds(survey: _Survey, best: Option) -> str:
     timed = len(survey.known.candidates) if survey.known else 0
     if best.measured_s is not None:
         time_ = readable(best.measured_s, "time")
-        if timed == 1:
-            return f"measured here ({time_}), as no other was; none is predicted to be faster."
-        among = timed if survey.accuracy == "fast" else "those as accurate"
+        among: int | str = sum(option.measured_s is not None for option in usable)
+        if among == 1:
+            only = "as no other was" if timed == 1 else "as no other in the choice was"
+            return f"measured here ({time_}), {only}; none is predicted to be faster."
+        among = among if survey.accuracy == "fast" else "those as accurate"
         return f"measured here ({time_}), the lowest of {among}; none is predicted to be faster."
     if best.at_least_s is not None:
         given_up = readable(best.at_least_s, "time")
