@@ -292,6 +292,22 @@ def test_where_an_array_is_goes_by_its_home() -> None:
         dp.explain((2, 40, 12), data="device")
 
 
+@pytest.mark.parametrize(
+    ("home", "owner"),
+    [
+        ("numba:cpu", "NumPy arrays belong to numpy:cpu"),
+        ("triton:cuda", "torch tensors on a GPU belong to torch:cuda"),
+        ("triton:interpreter", "torch tensors on the CPU belong to torch:cpu"),
+    ],
+)
+def test_home_is_the_backend_that_owns_the_array(
+    home: str, owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "probe", lambda name: Probe(State.OK))
+    with pytest.raises(InvalidInput, match=f"{owner}, not to {home}"):
+        dp.explain((2, 40, 12), home=home)
+
+
 def test_describe_asks_for_the_dtype_it_works_in(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     pick = auto.pick

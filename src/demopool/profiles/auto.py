@@ -159,7 +159,8 @@ def explain(
 ) -> Explanation:
     """What ``describe`` would take for features of shape ``(..., n, d)``, and why.
 
-    ``home`` is the backend that the array belongs to: ``"torch:cuda"`` for a CUDA tensor.
+    ``home`` is the backend that the array belongs to: ``"torch:cuda"`` for a CUDA tensor, for which
+    ``"triton:cuda"`` is one of the options.
     ``accuracy`` and ``parameters`` (k, order, gamma, tau, iterations, p): as for ``describe``.
     """
     if len(shape) < 2:
@@ -169,6 +170,7 @@ def explain(
     *batch, n, d = shape
     images = max(prod(batch), 1)
     registry.demand(home)
+    _demand_owner(home)
     sizes: dict[str, Any] = {"batch": images, "n": n, "d": d, "dtype": dtype}
     kind, data = Descriptor(validated(descriptor=descriptor)), Backend(home).data
     case = Case(kind, **sizes, data=data, **parameters)
@@ -178,6 +180,17 @@ def explain(
         registry.demand(backend)
     question = AutoQuestion(case, home, backend, route, _descriptor(case), None, accuracy)
     return _decide(_survey(question, *_world()), _room)
+
+
+def _demand_owner(home: str) -> None:
+    """Several backends may work on the same arrays, which belong to the first of them."""
+    arrays = Backend(home).arrays
+    owner = next(name for name in registry.names() if Backend(name).arrays == arrays)
+    if owner != home:
+        raise InvalidInput(
+            f"home must be the backend that the array belongs to; {arrays} belong to {owner}, "
+            f"not to {home}."
+        )
 
 
 # --- the candidates ---
