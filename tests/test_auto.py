@@ -338,6 +338,15 @@ def test_explain_says_what_is_wrong_with_a_name(plain_environment: dict[str, str
         assert f"{absent} is not available: " in done.stderr
 
 
+def test_explain_takes_the_dtypes_of_the_home(plain_environment: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    done = _explain("--dtype", "bfloat16", "--home", "torch:cpu", env=plain_environment)
+    assert done.stdout.startswith("torch:cpu/")
+    done = _explain("--dtype", "bfloat16", env=plain_environment)
+    assert done.returncode == 1
+    assert "numpy:cpu takes float16, float32, float64, not bfloat16" in done.stderr
+
+
 def test_explain_keeps_names_whole_at_80_columns(plain_environment: dict[str, str]) -> None:
     job = ("--descriptor", "sketched-power", "--n", "500000", "--d", "20000")
     done = _explain(*job, env=plain_environment | {"COLUMNS": "80"})
