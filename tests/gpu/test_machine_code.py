@@ -13,6 +13,7 @@ pytest.importorskip("cuda.pathfinder")
 from demopool import ptx
 from demopool.errors import BackendUnavailable
 from demopool.implementations.cupy_cuda import signatures
+from demopool.ptx import compiler
 from tools import machine_code
 from tools.machine_code import Kernel, Loop
 
@@ -68,6 +69,20 @@ def test_a_load_is_used_by_what_reads_one_of_its_registers(use: str, hidden: int
     loop = machine_code.kernels(f".section .text.one,\n.L_x_0:\n{code}")["one"].loop
     assert loop is not None
     assert loop.hidden == hidden
+
+
+# --- the tools ---
+
+
+def test_triton_lends_its_disassembler_but_not_its_assembler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which may know an older PTX than that of the compiler."""
+    pytest.importorskip("triton.backends.nvidia")
+    monkeypatch.setattr("cuda.pathfinder.find_nvidia_binary_utility", lambda name: None)
+    assert compiler._tool("nvdisasm").endswith("nvdisasm")
+    with pytest.raises(BackendUnavailable, match="ptxas is not available: it is not installed"):
+        compiler._tool("ptxas")
 
 
 # --- the kernels ---
