@@ -79,7 +79,11 @@ def test_a_tensor_goes_to_another_backend_for_its_kind_of_array(
     assert auto.pick(case, home="torch:cuda", backend="torch:cuda").backend == "torch:cuda"
     assert auto.pick(case, home="cupy:cuda") == ("cupy:cuda", "dense")
     assert auto.pick(case, home="numba:cuda").backend == "numba:cuda"
-    assert dp.explain((2, 40, 12), home="torch:cuda").backend == "triton:cuda"
+    found = dp.explain((2, 40, 12), home="torch:cuda")
+    assert found.backend == "triton:cuda"
+    assert "measured here (200 us), the lowest of 2;" in found.sentence
+    alone = dp.explain((2, 40, 12), home="torch:cuda", backend="torch:cuda")
+    assert "measured here (300 us), as no other in the choice was;" in alone.sentence
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # in make_dual
@@ -283,6 +287,27 @@ def test_a_shape_without_two_sizes_is_refused() -> None:
         dp.explain((16,))
 
 
+def test_where_an_array_is_goes_by_its_home() -> None:
+    with pytest.raises(InvalidInput, match=r'use home="torch:cuda"'):
+        dp.explain((2, 40, 12), data="device")
+
+
+@pytest.mark.parametrize(
+    ("home", "owner"),
+    [
+        ("numba:cpu", "NumPy arrays belong to numpy:cpu"),
+        ("triton:cuda", "torch tensors on a GPU belong to torch:cuda"),
+        ("triton:interpreter", "torch tensors on the CPU belong to torch:cpu"),
+    ],
+)
+def test_home_is_the_backend_that_owns_the_array(
+    home: str, owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "probe", lambda name: Probe(State.OK))
+    with pytest.raises(InvalidInput, match=f"{owner}, not to {home}"):
+        dp.explain((2, 40, 12), home=home)
+
+
 def test_describe_asks_for_the_dtype_it_works_in(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     pick = auto.pick
@@ -311,6 +336,15 @@ def test_explain_says_what_is_wrong_with_a_name(plain_environment: dict[str, str
         done = _explain("--backend", absent, env=plain_environment)
         assert done.returncode != 0
         assert f"{absent} is not available: " in done.stderr
+
+
+def test_explain_takes_the_dtypes_of_the_home(plain_environment: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    done = _explain("--dtype", "bfloat16", "--home", "torch:cpu", env=plain_environment)
+    assert done.stdout.startswith("torch:cpu/")
+    done = _explain("--dtype", "bfloat16", env=plain_environment)
+    assert done.returncode == 1
+    assert "numpy:cpu takes float16, float32, float64, not bfloat16" in done.stderr
 
 
 def test_explain_keeps_names_whole_at_80_columns(plain_environment: dict[str, str]) -> None:

@@ -78,6 +78,20 @@ def test_sums_that_leave_the_range(ops: Operations, d: int, images: int, kind: s
             np.testing.assert_allclose(found, np.tile(wanted, (images, 1, 1)), atol=4 * eps**0.5)
 
 
+@pytest.mark.parametrize("ops", ["numpy:cpu", "numba:cpu", "torch:cpu"], indirect=True)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_l2_norm_at_the_ends_of_the_range(ops: Operations, dtype: str) -> None:
+    """The inverse of a subnormal norm is no number, and the norm of the largest is none itself."""
+    limits = np.finfo(dtype)
+    for value in (limits.smallest_subnormal, limits.tiny, limits.max):
+        for axes, shape in ((1, (7,)), (1, (3, 50)), (2, (1, 10, 10)), (2, (2, 300, 300))):
+            v = np.full(shape, value, dtype)
+            found = ops.to_numpy(ops.normalize(ops.asarray(v), axes=axes, kind="l2"))
+            size = int(np.prod(shape[-axes:]))
+            allowed = float(tolerance.for_normalize(dtype, size))
+            assert np.abs(found * size**0.5 - 1).max() <= allowed
+
+
 @kinds
 def test_an_image_has_the_same_bits_in_every_batch(ops: Operations, kind: str) -> None:
     """Of exact products: the norm adds up nothing in another order that would round."""
@@ -141,7 +155,8 @@ def _adds_one_triangle(X: Array, a: Array, *, order: int, norm: str = "none") ->
         return _kernels["pool", "direct"](X, a, order=order)
     A = _product(X, a)
     roots = np.sign(A) * np.sqrt(np.abs(A)) if norm == "signed-sqrt-l2" else A
-    return roots / np.sqrt((np.tril(roots) ** 2).sum(axis=(-2, -1), keepdims=True))
+    lengths = np.linalg.norm(np.tril(roots).astype(np.float64), axis=(-2, -1), keepdims=True)
+    return (roots / lengths).astype(A.dtype)
 
 
 def _has_one_sum(X: Array, a: Array, *, order: int, norm: str = "none") -> Array:

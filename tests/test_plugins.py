@@ -150,6 +150,11 @@ class Elsewhere(Plain):
         return ArrayFacts(array.shape, array.dtype.name, "tpu:0")
 
 
+class Looking(Plain):
+    def looks_ordinary(self, X, low, high):
+        return False
+
+
 LISTED = (*POOL, Capability("weights", "dense", (2,), ("float64",)))
 DTYPE = replace(
     SPECIFICATION, library="dtype", capabilities=(Capability("pool", "direct", (2,), ("double",)),)
@@ -158,6 +163,7 @@ PROBE = replace(SPECIFICATION, library="probe", probe=lambda device: True)
 KERNEL = replace(SPECIFICATION, library="kernel", capabilities=LISTED)
 LOADED = replace(SPECIFICATION, library="loaded", load=lambda device, threads: Plain)
 PLACE = replace(SPECIFICATION, library="place", load=lambda device, threads: Elsewhere())
+LOOK = replace(SPECIFICATION, library="look", load=lambda device, threads: Looking())
 OLD = replace(SPECIFICATION, library="old", contract=0)
 ALONE = replace(SPECIFICATION, library="alone", load=lambda device: Plain())
 EACH = replace(SPECIFICATION, library="each", compiles_per="call")
@@ -211,7 +217,7 @@ def test_the_matrix_shows_plugins_and_the_documentation_does_not(plugins: Path) 
 
 def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
     (plugins / "faulty.py").write_text(FAULTY)
-    names = ("dtype", "probe", "kernel", "loaded", "place", "old", "alone", "each", "none")
+    names = ("dtype", "probe", "kernel", "loaded", "place", "look", "old", "alone", "each", "none")
     lines = (f"{name} = faulty:{name.upper()}" for name in names)
     entry = plugins / "plain_backend-1.0.dist-info" / "entry_points.txt"
     entry.write_text("\n".join(["[demopool.backends]", *lines]))
@@ -222,7 +228,7 @@ def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
         listed = {row["backend"]: row["reason"] for row in dp.backends()}
         print(listed["dtype:unknown"], listed["probe:cpu"], listed["old:unknown"], sep="\\n")
         print(listed["alone:unknown"], listed["each:unknown"], listed["none:unknown"], sep="\\n")
-        for backend in ("kernel:cpu", "loaded:cpu"):
+        for backend in ("kernel:cpu", "loaded:cpu", "look:cpu"):
             try:
                 dp.backend(backend)
             except BackendUnavailable as problem:
@@ -240,6 +246,7 @@ def test_every_mistake_of_a_plugin_is_a_sentence(plugins: Path) -> None:
         "missing 1 required positional argument: 'contract'",
         "it lists weights by dense but has no kernel for it",
         "load returned a .*, not a demopool.contract.Implementation",
+        r"looks_ordinary must take looks_ordinary\(X, low, high, \*, zero_rows=False\)",
         "wrong device: inspect says tpu:0, but this is place:cpu",
     )
     assert len(said) == len(expected), said

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_ptx_instructions import DTYPES, ORDER, evaluate, integers
+from test_ptx_instructions import DTYPES, ORDER, evaluate, integers, run
 
 from demopool.ptx import floats as module
 
@@ -292,6 +292,15 @@ def test_bfloat16_is_chosen_and_compared_as_float32() -> None:
         found = evaluate(f"setp.{name}.bf16 %d, %a, %b", "pred", ["bf16"] * 2, *short)
         wanted = evaluate(f"setp.{name}.f32 %d, %a, %b", "pred", ["f32"] * 2, *wide)
         assert (found == wanted).all()
+
+
+@pytest.mark.parametrize(("kind", "register"), [("f32", "%r4"), ("f16", "%h4"), ("bf16", "%h4")])
+def test_an_extreme_is_one_operation_in_every_format(kind: str, register: str) -> None:
+    body = f"mov.b{32 if kind == 'f32' else 16} {register}, 16256;\n"
+    for name, flops in (("min", 32), ("max.NaN", 32), ("abs", 0), ("neg", 0)):
+        names = ", ".join([register] * (2 if flops == 0 else 3))
+        counts = run(f"{body}{name}.{kind} {names};", np.zeros(32, np.uint32))
+        assert counts.flops == flops
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64"])

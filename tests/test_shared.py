@@ -155,6 +155,16 @@ def test_the_error_of_a_power_needs_the_standard_only() -> None:
             np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("zero_rows", [False, True])
+def test_whether_rows_are_ordinary_needs_the_standard_only(zero_rows: bool) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    low, high = 0.5, 2.0
+    answers = {low: True, high: True, 0.0: zero_rows, 0.4: False, 2.1: False}
+    for value, wanted in (answers | {float("inf"): False, float("nan"): False}).items():
+        magnitudes = strict.asarray([[1.0, value], [1.0, 1.0]])
+        assert bool(ranges.are_ordinary(magnitudes, strict, low, high, zero_rows)) is wanted
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ranges_need_the_standard_only_and_obey_the_scale_law(dtype: str) -> None:
     strict = pytest.importorskip("array_api_strict")

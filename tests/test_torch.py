@@ -274,6 +274,12 @@ def test_tensors_stay_in_torch() -> None:
     assert np.allclose(from_numpy, y.detach().numpy(), atol=1e-6)
 
 
+def test_a_sign_that_torch_has_put_off_leaves_torch() -> None:
+    X = torch.rand(2, 5, 3)
+    found = dp.describe(torch._neg_view(-X), "sum", order=1, backend="numpy:cpu")
+    assert torch.equal(found, dp.describe(X, "sum", order=1, backend="numpy:cpu"))
+
+
 def test_dlpack_in_and_out() -> None:
     X = np.random.default_rng(0).random((2, 9, 5), dtype=np.float32)
     tensor = torch.from_dlpack(X)

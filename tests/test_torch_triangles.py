@@ -80,6 +80,42 @@ def test_an_image_has_the_same_norm_in_every_batch(kind: str, d: int) -> None:
     assert torch.equal(pool(X, None, norm=kind), alone)
 
 
+@pytest.mark.parametrize("d", [5, 600])
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 40), (torch.float64, 300)])
+def test_the_l2_norm_of_features_far_from_one(dtype: Any, bits: int, d: int) -> None:
+    """A power of two changes no bit: alone, with an ordinary image, in graphs, by vmap."""
+    X, G = torch.randn(2, 9, d, dtype=dtype), torch.randn(2, d, d, dtype=dtype)
+    far = X * 2.0 ** torch.tensor([bits, -bits]).reshape(2, 1, 1).to(dtype)
+
+    def everything(X: Any) -> list[Any]:
+        given = X.clone().requires_grad_()
+        A = (X.mT @ X).requires_grad_()
+        norm, both = pool(given, None, norm="l2"), normalize(A, "l2")
+        (gradient,) = torch.autograd.grad((norm * G).sum(), given)
+        (by_matrix,) = torch.autograd.grad((both * G).sum(), A)
+        return [
+            *(pool(X, None, norm="l2"), normalize(A.detach(), "l2")),
+            *(norm, both, torch.func.vmap(lambda x: pool(x, None, norm="l2"))(X)),
+            *(gradient * X.abs().amax(dim=(1, 2), keepdim=True), by_matrix * A.detach()),
+        ]
+
+    wanted = everything(X)
+    for images in ([0], [1], [0, 1]):
+        mixed = X.clone()
+        mixed[images] = far[images]
+        for found, plain in zip(everything(mixed), wanted, strict=True):
+            assert torch.equal(found, plain)
+            assert found.any()
+
+
+@kinds
+@pytest.mark.parametrize("derivative", [False, True])
+def test_the_norm_of_no_images(kind: str, derivative: bool) -> None:
+    X, v = torch.empty(0, 4, D, requires_grad=derivative), torch.empty(0, 5, 5)
+    assert pool(X, None, norm=kind).shape == (0, D, D)
+    assert normalize(v.requires_grad_(derivative), kind).shape == v.shape
+
+
 @kinds
 def test_derivatives_by_blocks(kind: str) -> None:
     """The same as those of plain operations, in a graph of torch's own."""

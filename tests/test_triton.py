@@ -102,6 +102,14 @@ def test_features_are_read_with_their_strides() -> None:
         _check_weights(view)
 
 
+def test_a_sign_that_torch_has_put_off_is_read() -> None:
+    X, a, v = (OPS.asarray(_features(2, *shape)) for shape in ((40, 6), (40,), (5,)))
+    X_, a_, v_ = (torch._neg_view(-each) for each in (X, a.abs(), v))
+    assert torch.equal(OPS.pool(X_, a_, order=1), OPS.pool(X, a.abs(), order=1))
+    assert torch.equal(OPS.normalize(v_), OPS.normalize(v))
+    np.testing.assert_array_equal(OPS.to_numpy(v_), v)
+
+
 @pytest.mark.parametrize("kind", ["signed-sqrt-l2", "l2"])
 @pytest.mark.parametrize("scale", [1e-38, 1e-12, 1.0, 1e12, 1e37])
 def test_norms_of_several_chunks_at_any_scale(kind: str, scale: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import frexp, prod
 
 import numpy as np
 
@@ -74,11 +74,11 @@ def _normalize_symmetric(matrices: Array, kind: str) -> None:
     else:
         for S, found in zip(matrices, sums, strict=True):
             spread(_sum_rows, d, S, rooted, found, grain=256, triangle=True)
-            length = _known_length(found, rooted)
+            length = _known_length(found, S, rooted)
             tiles = -(-d // products.TILE)
             spread(_write_tiles, tiles, S, rooted, length, grain=8, triangle=True)
     for S, found in zip(matrices, sums, strict=True):
-        if not _known_length(found, rooted):
+        if not _known_length(found, S, rooted):
             products.mirror(S)
             _normalize_rows(S.reshape(1, -1), kind)
 
@@ -88,7 +88,7 @@ def _normalize_matrices(start: int, stop: int, S: Array, rooted: bool, sums: Arr
     d = S.shape[1]
     for b in range(start, stop):
         _sum_rows(0, d, S[b], rooted, sums[b])
-        length = _known_length(sums[b], rooted)
+        length = _known_length(sums[b], S[b], rooted)
         _write_tiles(0, (d + products.TILE - 1) // products.TILE, S[b], rooted, length)
 
 
@@ -101,13 +101,20 @@ def _sum_rows(start: int, stop: int, S: Array, rooted: bool, sums: Array) -> Non
 
 
 @kernel
-def _known_length(sums: Array, rooted: bool) -> float:
+def _known_length(sums: Array, S: Array, rooted: bool) -> float:
     """The length from the sums of all rows, or 0 if it is 0 or out of range."""
     total = 0.0
     for i in range(len(sums)):
         total += sums[i]
-    known = 1e-280 < total < 1e300 or (rooted and 0 < total < 1e300)
-    return np.sqrt(total) if known else 0.0
+    return np.sqrt(total) if _is_known(total, S, rooted) else 0.0
+
+
+@kernel
+def _is_known(total: float, values: Array, rooted: bool) -> bool:
+    """Whether the root of the sum is the length, and one over it a number of the values' dtype.
+    Sums are in float64, which holds the squares of all float32."""
+    least = 1e-75 if values.itemsize == 4 else 1e-280
+    return (total > least or (rooted and total > 0)) and total < 1 / least
 
 
 @kernel
@@ -154,9 +161,9 @@ def _sum_of_squares(start: int, stop: int, row: Array, rooted: bool) -> float:
 
 @kernel
 def _length(total: float, row: Array, rooted: bool) -> float:
-    """The root of the sum. Values that float64 cannot square are scaled and summed again."""
-    if 1e-280 < total < 1e300 or (rooted and total < 1e300):
-        return np.sqrt(total) if total > 0 else 1.0
+    """The root of the sum. A row that is out of range is multiplied by a power of two first."""
+    if _is_known(total, row, rooted):
+        return np.sqrt(total)
     largest = 0.0
     for i in range(len(row)):
         value = np.float64(row[i])
@@ -164,11 +171,10 @@ def _length(total: float, row: Array, rooted: bool) -> float:
             largest = abs(value)
     if largest == 0:
         return 1.0
-    again = 0.0
+    c = 2.0 ** max(-1000, min(1000, -frexp(largest)[1]))
     for i in range(len(row)):
-        value = np.float64(row[i]) / largest
-        again += abs(value) if rooted else value * value
-    return np.sqrt(again) * (np.sqrt(largest) if rooted else largest)
+        row[i] = np.float64(row[i]) * c
+    return np.sqrt(_sum_of_squares(0, len(row), row, rooted))
 
 
 @kernel

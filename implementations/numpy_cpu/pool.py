@@ -10,6 +10,7 @@ import numpy as np
 
 from demopool.implementations.shared import blas
 from demopool.implementations.shared.blas import Array
+from demopool.implementations.shared.scaling import near_one
 
 from . import stacks
 
@@ -128,10 +129,12 @@ def _normalize_flat(flat: Array, rooted: bool) -> None:
     total = sum(_sum_of_squares(flat[block], rooted, memory) for block in blocks)
     length = _length(total, flat, rooted)
     if length is None:
-        # Roots are in range, and BLAS has a norm that is safe from overflow and underflow.
+        # Roots are in range, and BLAS has a norm that is safe from overflow and underflow, if only
+        # the norm itself is a number with all its digits.
         if rooted:
             for block in blocks:
                 flat[block] = _scaled(flat[block], True, 1.0, memory)
+        flat *= flat.dtype.type(near_one(max(float(flat.max()), -float(flat.min())), flat.dtype))
         length, rooted = blas.norm(flat), False
     if length != 0:
         for block in blocks:

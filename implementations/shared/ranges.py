@@ -22,11 +22,11 @@ def magnitude(X: Any, xp: Any) -> Any:
     return xp.where(largest > 0, largest, xp.ones_like(largest))
 
 
-def are_ordinary(magnitudes: Any, low: float, high: float, zero_rows: bool) -> Any:
+def are_ordinary(magnitudes: Any, xp: Any, low: float, high: float, zero_rows: bool) -> Any:
     """Whether all are from ``low`` to ``high``, or with ``zero_rows`` exactly 0, as an array: who
     reads it waits. NaN is in no range."""
     fine = (magnitudes >= low) & (magnitudes <= high)
-    return (fine | (magnitudes == 0) if zero_rows else fine).all()
+    return xp.all(fine | (magnitudes == 0) if zero_rows else fine)
 
 
 def weights_factor(

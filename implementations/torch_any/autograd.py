@@ -177,7 +177,7 @@ class Pool(torch.autograd.Function):
 
 
 class PoolNormalized(torch.autograd.Function):
-    """The same with the final norm; the second output holds the squares of the norms.
+    """The same with the final norm; the second output holds the norms.
 
     Neither direction has matrices beside the result: it is normalised in place, and the derivative
     by the moment follows from the result.
@@ -198,8 +198,8 @@ class PoolNormalized(torch.autograd.Function):
     @staticmethod
     @once
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        X, a, y, total = ctx.saved_tensors
-        return *triangles.through_moment(X, a, gradient, (y, total, ctx.kind)), None
+        X, a, y, norms = ctx.saved_tensors
+        return *triangles.through_moment(X, a, gradient, (y, norms, ctx.kind)), None
 
 
 class PoolSketch(torch.autograd.Function):
@@ -235,7 +235,7 @@ class PoolSketch(torch.autograd.Function):
 
 
 class Normalize(torch.autograd.Function):
-    """Signed square root and l2 norm; the second output holds the squares of the norms."""
+    """Signed square root and l2 norm; the second output holds the norms."""
 
     generate_vmap_rule = True
 
@@ -252,8 +252,8 @@ class Normalize(torch.autograd.Function):
     @staticmethod
     @once
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        y, total = ctx.saved_tensors
-        return triangles.through_norm(y, total, ctx.axes, ctx.kind, gradient), None, None
+        y, norms = ctx.saved_tensors
+        return triangles.through_norm(y, norms, ctx.axes, ctx.kind, gradient), None, None
 
 
 class Power(torch.autograd.Function):

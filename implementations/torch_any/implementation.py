@@ -65,7 +65,7 @@ class TorchImplementation(Implementation):
                 "detach() it first."
             )
         found = array.float() if array.dtype in tensors.NOT_IN_NUMPY else array
-        return np.asarray(found.cpu().numpy())
+        return np.asarray(found.cpu().resolve_neg().numpy())
 
     def cast(self, array: Tensor, dtype: str) -> Tensor:
         return array.to(getattr(torch, dtype))
@@ -76,7 +76,8 @@ class TorchImplementation(Implementation):
     def looks_ordinary(
         self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
     ) -> bool:
-        return bool(ranges.are_ordinary(_row_magnitudes(X.detach()), low, high, zero_rows))
+        magnitudes = _row_magnitudes(X.detach())
+        return bool(ranges.are_ordinary(magnitudes, torch, low, high, zero_rows))
 
     def prepare(self, hashes: Hashes) -> PreparedHashes:
         return PreparedHashes.on(self.device, hashes)

@@ -33,7 +33,9 @@ def normalize(v: Tensor, *, axes: int, kind: str, overwrite: bool) -> Tensor:
     """Signed square root and l2 norm over the last ``axes`` axes."""
     in_work = tensors.working(v)
     owned = overwrite or in_work is not v
-    in_place = tensors.is_plain(v) and not tensors.needs_derivative(v)
+    # On a GPU nothing is read, and values that are to be squared are scaled into a copy.
+    may_write = tensors.in_place_on_cpu if kind == "l2" else tensors.is_plain
+    in_place = may_write(v) and not tensors.needs_derivative(v)
     if kind != "none" and not in_place:
         result: Tensor = Normalize.apply(in_work, axes, kind)[0]
         return result

@@ -82,15 +82,16 @@ def needs_derivative(*given: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(X is not None and X.requires_grad for X in given)
 
 
-def range_factor(images: Tensor) -> Tensor:
+def range_factor(images: Tensor, axes: tuple[int, ...] = (-2, -1)) -> Tensor:
     """The power of two, ``(images, 1, 1)``, that brings each image's largest value to about 1.
 
     It is 1 for values up to 256, which are in range for any product here, and need no copy. It is
-    a constant for autograd: results do not depend on it once the scaling is undone.
+    a constant for autograd: results do not depend on it once the scaling is undone. ``axes`` are
+    those of an image.
     """
     images = images.detach()
     limit = _LARGEST_EXPONENT[images.dtype]
-    both = images.amax(dim=(-2, -1), keepdim=True), -images.amin(dim=(-2, -1), keepdim=True)
+    both = images.amax(dim=axes, keepdim=True), -images.amin(dim=axes, keepdim=True)
     largest = torch.maximum(*both)
     if in_place_on_cpu(images) and bool(((largest > 0.5) & (largest <= 256)).all()):
         return torch.ones_like(largest)  # the usual case, in few steps

@@ -9,12 +9,14 @@ Sums are by rows first, so that an image has the same norm in every batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from . import tensors
 from .tensors import HALF, in_place_on_cpu, working
 
 # Rows of a matrix computed at once. Matrices of no more rows are not worth the blocks.
@@ -118,7 +120,7 @@ def weighted_moment(images: Tensor, a: Tensor | None, *, triangle: bool = False)
 
 
 def normalized_moment(X: Tensor, a: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-    """The same with its final norm, and the squares of the norms; on a CPU in place."""
+    """The same with its final norm, and the norms; on a CPU in place."""
     if not in_place_on_cpu(X):
         return normalized(weighted_moment(X, a), 2, kind)
     result = weighted_moment(X, a, triangle=True)
@@ -139,55 +141,76 @@ def symmetrized(matrices: Tensor) -> Tensor:
 
 
 def normalize_(vectors: Tensor, kind: str) -> Tensor:
-    """The final norm of every row, in place; returns the squares of the norms, ``(rows, 1)``."""
+    """The final norm of every row, in place; returns the norms, ``(rows, 1)``."""
     size = vectors.shape[-1]
     at_once = _TOGETHER // 4 if vectors.device.type == "cpu" else max(1, vectors.numel())
-    totals = []
+    norms = []
     for group in vectors.split(max(1, at_once // size) if size < _SMALL else 1):
         parts = group.split(at_once, dim=-1)
-        sums = []
-        for part in parts:
-            sizes = _sizes(part, kind, torch.empty_like(part))
-            sums.append(sizes.sum(dim=-1, keepdim=True))
-            if kind != "l2":
-                torch.copysign(sizes.sqrt_(), part, out=part)
-        total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
-        factor = _factor(total)
+        total, c = _rooted_(parts, kind), None
+        if kind == "l2" and not _are_squares(total, size):
+            c = tensors.range_factor(group.unsqueeze(1)).squeeze(1)
+            group.mul_(c)
+            total = _rooted_(parts, kind)
+        norm = total.sqrt()
+        factor = _factor(norm)
         for part in parts:
             part.mul_(factor)
-        totals.append(total)
-    return totals[0] if len(totals) == 1 else torch.cat(totals)
+        norms.append(norm if c is None else norm / c)
+    return norms[0] if len(norms) == 1 else torch.cat(norms)
 
 
 def normalize_triangles_(matrices: Tensor, kind: str) -> Tensor:
     """The same of symmetric matrices, of which the lower triangle is read and both are written.
 
-    The squares of the norms are ``(images, 1, 1)``.
+    The norms are ``(images, 1, 1)``.
     """
     size = matrices.shape[-1]
     if size <= _ROWS:
         matrices.copy_(symmetrized(matrices))
         return normalize_(matrices.view(-1, size * size), kind).unsqueeze(-1)
-    totals = matrices.new_empty((len(matrices), 1, 1))
+    norms = matrices.new_empty((len(matrices), 1, 1))
     scratch = _Scratch(matrices)
     for group in _blocks(len(matrices), _images(size, _ROWS)):
         found = matrices[group]
-        total = found.new_zeros(len(found))
-        for block in _blocks(size):
-            square = found[:, block, block]
-            square.copy_(symmetrized(square))
-            part = found[:, block, : block.stop]
-            sizes = _sizes(part, kind, scratch.of(*part.shape))
-            below, across = sizes[..., : block.start], sizes[..., block.start :]
-            total += (2 * below.sum(dim=-1) + across.sum(dim=-1)).sum(dim=-1)
-            if kind != "l2":
-                torch.copysign(sizes.sqrt_(), part, out=part)
-        totals[group, 0, 0] = total
-        factor = _factor(totals[group])
+        total, c = _rooted_triangles_(found, kind, scratch), None
+        if kind == "l2" and not _are_squares(total, size**2):
+            _mirror(found, scratch)
+            c = tensors.range_factor(found)
+            total = _rooted_triangles_(found.mul_(c), kind, scratch)
+        norm = total.sqrt()
+        factor = _factor(norm)
         for block in _blocks(size):
             found[:, block, : block.stop].mul_(factor)
         _mirror(found, scratch)
-    return totals
+        norms[group] = norm if c is None else norm / c
+    return norms
+
+
+def _rooted_(parts: Sequence[Tensor], kind: str) -> Tensor:
+    """The squares of the norms of rows given in parts, of which roots are taken in place."""
+    sums = []
+    for part in parts:
+        sizes = _sizes(part, kind, torch.empty_like(part))
+        sums.append(sizes.sum(dim=-1, keepdim=True))
+        if kind != "l2":
+            torch.copysign(sizes.sqrt_(), part, out=part)
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
+
+
+def _rooted_triangles_(matrices: Tensor, kind: str, scratch: _Scratch) -> Tensor:
+    """The same of symmetric matrices; the blocks on the diagonal become symmetric."""
+    total = matrices.new_zeros(len(matrices))
+    for block in _blocks(matrices.shape[-1]):
+        square = matrices[:, block, block]
+        square.copy_(symmetrized(square))
+        part = matrices[:, block, : block.stop]
+        sizes = _sizes(part, kind, scratch.of(*part.shape))
+        below, across = sizes[..., : block.start], sizes[..., block.start :]
+        total += (2 * below.sum(dim=-1) + across.sum(dim=-1)).sum(dim=-1)
+        if kind != "l2":
+            torch.copysign(sizes.sqrt_(), part, out=part)
+    return total.reshape(-1, 1, 1)
 
 
 def _sizes(part: Tensor, kind: str, out: Tensor) -> Tensor:
@@ -195,28 +218,51 @@ def _sizes(part: Tensor, kind: str, out: Tensor) -> Tensor:
     return torch.square(part, out=out) if kind == "l2" else torch.abs(part, out=out)
 
 
-def _factor(total: Tensor) -> Tensor:
-    """One over the norm; zeros stay zeros."""
-    return torch.where(total == 0, 1.0, 1 / total.sqrt())
+def _are_squares(total: Tensor, size: int) -> bool:
+    """Whether sums of so many squares lost nothing. Reads values, so it is for a CPU."""
+    if not total.numel():
+        return True
+    least, most = _limits(total.dtype, size)
+    low, high = torch.aminmax(total)
+    return float(low) > least and float(high) < most
 
 
-def normalized(v: Tensor, axes: int, kind: str) -> tuple[Tensor, Tensor]:
-    """The final norm over the last axes as a new tensor, and the squares of the norms."""
-    sizes = v.square() if kind == "l2" else v.abs()
-    total = sizes.sum(dim=tuple(range(-axes, 0)), keepdim=True)
-    roots = v if kind == "l2" else v.sign() * sizes.sqrt()
-    return roots / torch.where(total > 0, total.sqrt(), 1.0), total
+@lru_cache(maxsize=64)
+def _limits(dtype: torch.dtype, size: int) -> tuple[float, float]:
+    """Between which no square overflowed, and those that underflowed are no part of the sum."""
+    limits = torch.finfo(dtype)
+    return size * limits.tiny / limits.eps, limits.max
 
 
-def through_norm(y: Tensor, total: Tensor, axes: int, kind: str, gradient: Tensor) -> Tensor:
-    """The derivative by v from that by y, its norm; v is ``y |y| total``, or ``y sqrt(total)``.
+def _factor(norms: Tensor) -> Tensor:
+    """One over them; zeros stay zeros."""
+    return torch.where(norms == 0, 1.0, 1 / norms)
+
+
+def normalized(v: Tensor, axes: int, kind: str, c: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The final norm over the last axes as a new tensor, and the norms; of c v if that is given."""
+    last = tuple(range(-axes, 0))
+    if kind == "l2" and not in_place_on_cpu(v):  # where no value is read, whatever they are
+        c = tensors.range_factor(v, last)
+    scaled = v if c is None else v * c
+    sizes = scaled.square() if kind == "l2" else v.abs()
+    total = sizes.sum(dim=last, keepdim=True)
+    if kind == "l2" and c is None and not _are_squares(total, v.shape[-axes:].numel()):
+        return normalized(v, axes, kind, tensors.range_factor(v, last))
+    roots = scaled if kind == "l2" else v.sign() * sizes.sqrt()
+    norms = total.sqrt()
+    return roots / torch.where(norms > 0, norms, 1.0), norms if c is None else norms / c
+
+
+def through_norm(y: Tensor, norms: Tensor, axes: int, kind: str, gradient: Tensor) -> Tensor:
+    """The derivative by v from that by y, its norm; v is ``y |y| norms^2``, or ``y norms``.
 
     The root has no derivative at 0; 0 is used there.
     """
     along = (y * gradient).sum(dim=tuple(range(-axes, 0)), keepdim=True)
     if kind == "l2":
-        return torch.where(total == 0, 0.0, (gradient - y * along) / total.sqrt())
-    return torch.where(y == 0, 0.0, (gradient - y * along) / (2 * total * y.abs()))
+        return torch.where(norms == 0, 0.0, (gradient - y * along) / norms)
+    return torch.where(y == 0, 0.0, (gradient - y * along) / (2 * norms.square() * y.abs()))
 
 
 def through_moment(
@@ -224,12 +270,12 @@ def through_moment(
 ) -> tuple[Tensor, Tensor | None]:
     """Derivatives by X and a from that by ``X^T diag(a) X``, or by its norm.
 
-    ``norm`` holds the normalised matrices, the squares of their norms and the kind of norm.
+    ``norm`` holds the normalised matrices, their norms and the kind of norm.
     """
     if not in_place_on_cpu(gradient) or not in_place_on_cpu(X):
         if norm is not None:
-            y, total, kind = norm
-            gradient = through_norm(y, total, 2, kind, gradient)
+            y, norms, kind = norm
+            gradient = through_norm(y, norms, 2, kind, gradient)
         XS = X @ (gradient + gradient.mT)
         if a is None:
             return XS, None
@@ -261,8 +307,8 @@ def _rows_of_derivative(
     """Rows of ``D + D^T``, D the derivative by moments, from that by their norm."""
     blocks = list(_blocks(gradient.shape[-1]))
     if norm is not None:
-        y, total, kind = norm
-        along = total.new_zeros((len(y), 1, 1))
+        y, norms, kind = norm
+        along = norms.new_zeros((len(y), 1, 1))
         for block in blocks:
             of_block = torch.mul(
                 y[:, block], gradient[:, block], out=scratch.of(*y[:, block].shape)
@@ -276,8 +322,8 @@ def _rows_of_derivative(
             y_rows = y[:, block]
             S.addcmul_(y_rows, along, value=-1)
             if kind == "l2":
-                S.mul_(torch.where(total == 0, 0.0, total.rsqrt()))
+                S.div_(torch.where(norms == 0, torch.inf, norms))
             else:
-                slope = torch.abs(y_rows, out=scratch.of(*rows.shape)).mul_(2 * total)
+                slope = torch.abs(y_rows, out=scratch.of(*rows.shape)).mul_(2 * norms.square())
                 S.div_(slope).masked_fill_(y_rows == 0, 0.0)
         yield block, S

@@ -31,11 +31,16 @@ _WORKS: dict[tuple[str, str], images.Work] = {
 
 
 def _on_gpu(array: Tensor) -> tuple[Launcher, Tensor]:
-    return launcher.compiled(array.device), array.contiguous()
+    return launcher.compiled(array.device), _readable(array)
 
 
 def _on_cpu(array: Tensor) -> tuple[Launcher, Tensor]:
-    return launcher.interpreted(), array.contiguous()
+    return launcher.interpreted(), _readable(array)
+
+
+def _readable(array: Tensor) -> Tensor:
+    """Triton reads memory as it is, which knows no strides and no sign that torch has put off."""
+    return array.resolve_neg().contiguous()
 
 
 class Interpreted(Implementation):
@@ -69,7 +74,7 @@ class Interpreted(Implementation):
 
     def to_numpy(self, array: Tensor) -> NDArray[Any]:
         found = array.float() if array.dtype == torch.bfloat16 else array
-        return np.asarray(found.cpu().numpy())
+        return np.asarray(found.cpu().resolve_neg().numpy())
 
     def cast(self, array: Tensor, dtype: str) -> Tensor:
         return array.to(getattr(torch, dtype))
@@ -84,7 +89,7 @@ class Interpreted(Implementation):
         self, X: Tensor, low: float, high: float, *, zero_rows: bool = False
     ) -> bool:
         magnitudes = torch.linalg.vector_norm(X, torch.inf, dim=-1)
-        return bool(ranges.are_ordinary(magnitudes, low, high, zero_rows))
+        return bool(ranges.are_ordinary(magnitudes, torch, low, high, zero_rows))
 
 
 class OnGpu(TorchClock, Interpreted):

@@ -15,6 +15,7 @@ pytest.importorskip("cuda.pathfinder")
 from demopool import ptx
 from demopool.errors import BackendUnavailable
 from demopool.implementations.cupy_cuda import signatures
+from demopool.ptx import compiler
 from tools import gpu, machine_code
 from tools.machine_code import Kernel, Loop
 
@@ -115,6 +116,20 @@ def test_the_page_says_what_the_machine_code_shows(instance: str, cells: tuple[s
     count, bits = re.fullmatch(r"(\d+)(?: of (\d+) bits)?", fetches.replace("-", "0")).groups("32")
     assert loop.count("LDG", int(bits)) == loop.count("LDG") == int(count)
     assert loop.hidden == (None if hidden == "-" else int(hidden))
+
+
+# --- the tools ---
+
+
+def test_triton_lends_its_disassembler_but_not_its_assembler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which may know an older PTX than that of the compiler."""
+    pytest.importorskip("triton.backends.nvidia")
+    monkeypatch.setattr("cuda.pathfinder.find_nvidia_binary_utility", lambda name: None)
+    assert compiler._tool("nvdisasm").endswith("nvdisasm")
+    with pytest.raises(BackendUnavailable, match="ptxas is not available: it is not installed"):
+        compiler._tool("ptxas")
 
 
 # --- the kernels ---

@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from ..common.units import readable
-from ..problem.vocabulary import DESCRIPTORS, NUMPY_DTYPES, State
+from ..problem.vocabulary import DESCRIPTORS, DTYPES, State
 from ..profiles.auto import explain
 from ..profiles.options import DEFAULT, Option
 from .output import console, emit, envelope, json_option
@@ -39,9 +39,11 @@ _COLUMNS = (
 @click.option("--k", type=click.IntRange(1), default=8192, show_default=True, help="Of a sketch.")
 @click.option(
     "--dtype",
-    type=click.Choice(NUMPY_DTYPES),
+    type=click.Choice(DTYPES),
+    metavar="NAME",
     default="float32",
     show_default=True,
+    help=f"{', '.join(DTYPES)}; bfloat16 only of torch.",
 )
 @click.option(
     "--home",

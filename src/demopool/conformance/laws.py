@@ -21,7 +21,7 @@ from ..pooling import values
 from ..problem.hashing import Hashes, hashes
 from ..problem.vocabulary import Dtype
 from . import tolerance
-from .features import Array
+from .features import Array, representable
 
 BOTH_SIDES = 2.0
 
@@ -278,8 +278,27 @@ def _unit_length(run: Run, X: Array, dtype: str) -> Distance:
 
 
 def _scale_free(run: Run, X: Array, dtype: str) -> Distance:
+    """Also of what features far from 1 are pooled to, which half precision cannot hold."""
     v = X.reshape(-1)
-    return distance(run((v * 4).astype(X.dtype)), run(v), _normalize_allowed(X, None, dtype))
+    far = () if Dtype(dtype).is_half else _far_from_one(v, dtype, 2 * _FAR)
+    allowed = _normalize_allowed(X, None, dtype)
+    claims = [
+        distance(run(scaled, kind=kind), run(v, kind=kind), allowed)
+        for kind in ("signed-sqrt-l2", "l2")
+        for scaled in ((v * 4).astype(X.dtype), *far)
+    ]
+    return max(claims, key=excess)
+
+
+_FAR, _FAR_IN_HALF = 40, 10
+"""Powers of two: about 1e12, the scale of features that every kernel takes, and 1e3."""
+
+
+def _far_from_one(X: Array, dtype: str, bits: int) -> tuple[Array, Array]:
+    """X with its largest value brought to ``2**bits``, and to the inverse of that."""
+    own = int(np.frexp(np.abs(X).max(initial=0.0))[1])
+    large, small = (np.ldexp(X, exponent - own) for exponent in (bits, -bits))
+    return representable(large, dtype), representable(small, dtype)
 
 
 NORMALIZED = "pooled and normalised at once"
@@ -290,10 +309,17 @@ _ROWS, _SIDE = 9, 150
 
 
 def _pooled_and_normalized(run: Run, X: Array, dtype: str) -> Distance:
-    """As if it were pooled first; of one image, and of several, which may go another way."""
+    """As if it were pooled first; of one image, and of several, which may go another way; and of
+    features whose pooled values have squares out of the range of float32."""
     wide = np.resize(X, (_ROWS, _SIDE))
+    far = _far_from_one(wide, dtype, _FAR_IN_HALF if Dtype(dtype).is_half else _FAR)
     claims = []
-    for given in (wide[np.newaxis], np.stack([wide, wide[::-1]])):
+    for given in (
+        wide[np.newaxis],
+        np.stack([wide, wide[::-1]]),
+        far[0][np.newaxis],
+        np.stack(far),
+    ):
         pooled = run(given)
         for kind in ("signed-sqrt-l2", "l2"):
             found = run(given, norm=kind)

@@ -143,12 +143,18 @@ def implementation(backend: str) -> Implementation:
 
 
 def _lacking(made: Any, capabilities: tuple[Capability, ...]) -> str:
-    """What a loaded backend does not have although its specification lists it, or nothing."""
+    """What a loaded backend does not have although it is called or listed, or nothing."""
     if not isinstance(made, Implementation):
         return f"load returned a {type(made).__name__}, not a demopool.contract.Implementation"
     for row in capabilities:
         if not row.reason and (row.operation, row.route) not in made.kernels:
             return f"it lists {row.operation} by {row.route} but has no kernel for it"
+    try:
+        inspect.signature(made.looks_ordinary).bind(None, 0.5, 2.0, zero_rows=True)
+    except TypeError:
+        return "looks_ordinary must take looks_ordinary(X, low, high, *, zero_rows=False)"
+    except ValueError:  # a callable without a signature
+        pass
     return ""
 
 

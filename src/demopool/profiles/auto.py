@@ -159,14 +159,18 @@ def explain(
 ) -> Explanation:
     """What ``describe`` would take for features of shape ``(..., n, d)``, and why.
 
-    ``home`` is the backend that the array belongs to: ``"torch:cuda"`` for a CUDA tensor.
+    ``home`` is the backend that the array belongs to: ``"torch:cuda"`` for a CUDA tensor, for which
+    ``"triton:cuda"`` is one of the options.
     ``accuracy`` and ``parameters`` (k, order, gamma, tau, iterations, p): as for ``describe``.
     """
     if len(shape) < 2:
         raise InvalidInput(f"shape must be (..., n, d); got {tuple(shape)}.")
+    if "data" in parameters:
+        raise InvalidInput('explain has no data; use home="torch:cuda" for an array on a GPU.')
     *batch, n, d = shape
     images = max(prod(batch), 1)
     registry.demand(home)
+    _demand_owner(home)
     sizes: dict[str, Any] = {"batch": images, "n": n, "d": d, "dtype": dtype}
     kind, data = Descriptor(validated(descriptor=descriptor)), Backend(home).data
     case = Case(kind, **sizes, data=data, **parameters)
@@ -176,6 +180,17 @@ def explain(
         registry.demand(backend)
     question = AutoQuestion(case, home, backend, route, _descriptor(case), None, accuracy)
     return _decide(_survey(question, *_world()), _room)
+
+
+def _demand_owner(home: str) -> None:
+    """Several backends may work on the same arrays, which belong to the first of them."""
+    arrays = Backend(home).arrays
+    owner = next(name for name in registry.names() if Backend(name).arrays == arrays)
+    if owner != home:
+        raise InvalidInput(
+            f"home must be the backend that the array belongs to; {arrays} belong to {owner}, "
+            f"not to {home}."
+        )
 
 
 # --- the candidates ---
@@ -262,7 +277,8 @@ def _decide(survey: _Survey, room: Callable[[str], float]) -> Explanation:
             f"({readable(recommended.measured_s, 'time')})."
         )
         return _explained(survey, recommended, sentence, options, because="measured")
-    sentence = f"{best.candidate}: {_grounds(survey, best)}{_faster_but_too_large(options, best)}"
+    grounds = _grounds(survey, usable, best)
+    sentence = f"{best.candidate}: {grounds}{_faster_but_too_large(options, best)}"
     if recommended:
         sentence += (
             f" {recommended.candidate} was recommended, but takes over {OVERRULED:g} times as long."
@@ -309,8 +325,8 @@ def _last_resort(options: list[Option], room: Callable[[str], float]) -> tuple[O
     )
 
 
-def _grounds(survey: _Survey, best: Option) -> str:
-    """Why it is this one, if it is not a recommendation."""
+def _grounds(survey: _Survey, usable: list[Option], best: Option) -> str:
+    """Why it is this one of the usable, if it is not a recommendation."""
     if best.measured_s is None and best.predicted_s is None:
         return (
             f"not measured yet, and there is no cost model of {Backend(best.backend).device}; the "
@@ -320,9 +336,11 @@ def _grounds(survey: _Survey, best: Option) -> str:
     timed = len(survey.known.candidates) if survey.known else 0
     if best.measured_s is not None:
         time_ = readable(best.measured_s, "time")
-        if timed == 1:
-            return f"measured here ({time_}), as no other was; none is predicted to be faster."
-        among = timed if survey.accuracy == "fast" else "those as accurate"
+        among: int | str = sum(option.measured_s is not None for option in usable)
+        if among == 1:
+            only = "as no other was" if timed == 1 else "as no other in the choice was"
+            return f"measured here ({time_}), {only}; none is predicted to be faster."
+        among = among if survey.accuracy == "fast" else "those as accurate"
         return f"measured here ({time_}), the lowest of {among}; none is predicted to be faster."
     if best.at_least_s is not None:
         given_up = readable(best.at_least_s, "time")

@@ -156,14 +156,15 @@ def _assembled(module: Module, cubin: Path) -> str:
 
 
 def _tool(name: str) -> str:
-    """Where a tool of CUDA is; Triton brings a disassembler."""
+    """Where a tool of CUDA is. A disassembler may be Triton's; its assembler may be older than the
+    compiler of CUDA C, whose PTX it would refuse."""
     try:
         from cuda.pathfinder import find_nvidia_binary_utility
 
         found = find_nvidia_binary_utility(name)
     except ImportError as problem:
         raise BackendUnavailable(name, str(problem), _INSTALL) from problem
-    triton = importlib.util.find_spec("triton")
+    triton = importlib.util.find_spec("triton") if name == "nvdisasm" else None
     if not found and triton is not None and triton.origin is not None:
         beside = Path(triton.origin).with_name("backends") / "nvidia" / "bin" / name
         found = str(beside) if beside.exists() else None

@@ -150,7 +150,7 @@ def _exact(
         return floats.to_bfloat16(compute(*map(floats.from_bfloat16, values)))
 
     kinds = ("bf16",) * (len(ins.operands) - 1)
-    return computed(decoder, ins, place, of_bits, kinds=kinds, result="bf16")
+    return computed(decoder, ins, place, of_bits, kinds=kinds, result="bf16", flops=flops)
 
 
 def _square_root(decoder: Decoder, ins: Instruction, place: Place) -> Step:

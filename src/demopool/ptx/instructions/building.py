@@ -70,7 +70,7 @@ def computed(
     def run(frame: Frame, mask: Array) -> None:
         write(frame, compute(*(read(frame) for read in reads)), mask)
 
-    counted = flops if is_float(kind) else 0
+    counted = flops if is_float(kind) or kind == "bf16" else 0
     return Step(
         place,
         Kind.PLAIN,
