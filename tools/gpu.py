@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -99,12 +100,18 @@ _COLUMNS: dict[str, Any] = {
 @main.command("machine-code")
 @click.argument("instances", nargs=-1)
 @click.option("--arch", "archs", multiple=True, type=click.Choice(ptx.ARCHITECTURES))
-@click.option("--source", type=click.Path(path_type=Path, exists=True), help="Of other kernels.")
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A .cu file with all that its kernels need, to read those in place of cupy:cuda's.",
+)
 def show_machine_code(
     instances: tuple[str, ...], archs: tuple[str, ...], source: Path | None
 ) -> None:
     """Print what the machine code of kernels of cupy:cuda shows, such as 'gram<float>'; everything
-    after `instructions` is of the main loop. --source has other ones, such as those of a commit."""
+    after `instructions` is of the main loop."""
+    for instance in instances or SHOWN:
+        _demand(instance, source)
     table = Table("kernel", "arch", "registers", "spilled", *_COLUMNS, box=None)
     table.columns[0].no_wrap = True
     for arch in archs or ptx.ARCHITECTURES:
@@ -113,7 +120,10 @@ def show_machine_code(
                 continue  # which has no such tensor cores
             made = signatures.variant(instance)
             text = made.source if made else signatures.source()
-            module = ptx.compile(source or text, arch, names=[instance])
+            try:
+                module = ptx.compile(source or text, arch, names=[instance])
+            except ptx.CompileError as problem:
+                raise click.ClickException(str(problem)) from problem
             name = module.names[instance]
             needs = ptx.assemble(module)[name]
             found = machine_code.kernels(ptx.disassemble(module))[name]
@@ -121,6 +131,25 @@ def show_machine_code(
             row = (instance, arch, needs.registers, needs.spilled_bytes, *cells)
             table.add_row(*map(str, row))
     Console(width=160).print(table)
+
+
+def _demand(instance: str, source: Path | None) -> None:
+    """NVRTC says what it could not parse, not what there is."""
+    if source is not None:
+        kernel, _, _ = instance.partition("<")
+        heads = r"__global__[^;{]*?\bvoid\s+(?:__launch_bounds__\s*\([^;{]*?\)\s*)?(\w+)\s*\("
+        there = re.findall(heads, source.read_text())
+        if kernel not in there:
+            raise click.UsageError(f"{source.name} has no {kernel}; it has {', '.join(there)}.")
+        return
+    both = list(signatures.parameters())
+    single = [*signatures.tensor().parameters, *signatures.wide().parameters]
+    known = {name + of for name in both for of in ("<float>", "<double>")}
+    if instance not in known | {f"{name}<float>" for name in single}:
+        raise click.UsageError(
+            f"cupy:cuda has no {instance}; it has {', '.join(both)} of <float> and <double>, and "
+            f"{', '.join(single)} of <float>."
+        )
 
 
 def _by_width(loop: machine_code.Loop, kind: str) -> str:

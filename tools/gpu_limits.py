@@ -31,11 +31,16 @@ BEFORE_SMALL = 3332
 NONE = "-"
 """What a second-level cache holds: data sheets do not state its bandwidth."""
 
+CAPTION = f"""\
+Microseconds at least: `before, now`, or one number where nothing has changed; `{NONE}` where the
+second-level cache holds it all, whose bandwidth no data sheet states."""
+
 
 def table() -> str:
-    """In microseconds, for each step: before and now, or one number where they are the same."""
+    """For each step, and above it what the numbers are."""
     names = [device.name for device in ptx.DEVICES]
-    rows = [f"| {IMAGES} images | step | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    rows = [CAPTION, ""]
+    rows += [f"| {IMAGES} images | step | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
     for n, d in SIZES:
         of_devices = [list(_steps(device, n, d)) for device in ptx.DEVICES]
         for step in zip(*of_devices, strict=True):

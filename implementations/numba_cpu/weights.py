@@ -210,7 +210,7 @@ def _weights_of_group(given: Array, by_channel: bool, order: int, **settings: An
     grain = grain_of(n * n * d)
     if products.image_by_image(images, n, d):
         spread(_gram_images, images, given, by_channel, order, K, row_sums, norms, c, grain=grain)
-        if not scaling.are_ordinary(norms):
+        if not scaling.need_no_scaling(norms):
             for unsafe in np.flatnonzero(~scaling.is_safe(norms)).tolist():
                 c[unsafe] = scaling.gram_in_range(X[unsafe], K[unsafe])
                 _kernel_images(unsafe, unsafe + 1, order, K, row_sums, norms)

@@ -37,10 +37,10 @@ def kernel(images: Array, order: int, K: Array) -> democratic.Kernel:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         np.matmul(images, images.mT, out=K)
     squared_norms = K.diagonal(axis1=1, axis2=2)
-    is_ordinary = scaling.are_ordinary(squared_norms)
+    is_unscaled = scaling.need_no_scaling(squared_norms)
     c: Array | float = 1.0
     present: Array | bool = True
-    if not is_ordinary:
+    if not is_unscaled:
         c = np.ones(len(images))
         for b in np.flatnonzero(~scaling.is_safe(squared_norms)):
             image, c[b] = scaling.into_range(images[b])
@@ -49,8 +49,8 @@ def kernel(images: Array, order: int, K: Array) -> democratic.Kernel:
     to_kernel(K, order)
     row_sums = np.add.reduce(K, axis=-1)
     if len(K) == 1:  # the same bits in half the time
-        return democratic.Kernel(K[0].dot, row_sums[0], present, c, is_full=is_ordinary)
-    return democratic.Kernel(partial(np.matvec, K), row_sums, present, c, is_full=is_ordinary)
+        return democratic.Kernel(K[0].dot, row_sums[0], present, c, is_full=is_unscaled)
+    return democratic.Kernel(partial(np.matvec, K), row_sums, present, c, is_full=is_unscaled)
 
 
 def to_kernel(gram: Array, order: int) -> None:

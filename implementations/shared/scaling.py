@@ -90,7 +90,7 @@ def is_safe(squared_norms: Array) -> Any:
     return fit & (smallest >= _least(squared_norms.dtype))
 
 
-def are_ordinary(squared_norms: Array) -> bool:
+def need_no_scaling(squared_norms: Array) -> bool:
     """Whether all are such that any images with them are safe: a quick look at the usual case."""
     low = np.minimum.reduce(squared_norms, axis=None)
     high = np.maximum.reduce(squared_norms, axis=None)

@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from effort import cases
+from ptx_samples.cases import SOURCE
 
 pytest.importorskip("cuda.bindings.nvrtc")
 pytest.importorskip("cuda.pathfinder")
@@ -119,6 +121,23 @@ def test_the_page_says_what_the_machine_code_shows(instance: str, cells: tuple[s
 
 
 # --- the tools ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gramm<float>"], r"cupy:cuda has no gramm<float>; it has gram, outer, .* and <double>"),
+        (["gram_tf32<double>"], r"and gram_tf32, .*, from_triangle_128 of <float>\."),
+        (["gram", "--source", "SAMPLES"], "samples.cu has no gram; it has squared_gram, "),
+        (["gram", "--source", "FOLDER"], "is a directory"),
+    ],
+)
+def test_what_there_is_not_is_a_sentence(arguments: list[str], sentence: str) -> None:
+    places = {"SAMPLES": str(SOURCE), "FOLDER": str(Path(__file__).parent)}
+    given = [places.get(word, word) for word in arguments]
+    done = CliRunner().invoke(gpu.main, ["machine-code", *given])
+    assert done.exit_code == 2
+    assert re.search(sentence, done.output)
 
 
 def test_triton_lends_its_disassembler_but_not_its_assembler(
