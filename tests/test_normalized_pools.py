@@ -11,7 +11,7 @@ import demopool as dp
 from demopool import reference
 from demopool.conformance import tolerance
 from demopool.conformance.engine import Target, check_cell, laws_of
-from demopool.conformance.laws import NORMALIZED
+from demopool.conformance.laws_of_norms import NORMALIZED
 from demopool.contract import registry
 from demopool.errors import InvalidInput
 from demopool.implementations.numpy_cpu.implementation import NumpyImplementation

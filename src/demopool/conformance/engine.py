@@ -25,10 +25,12 @@ from ..problem.operations import OPERATIONS
 from ..problem.routes import DESCRIPTOR_OF, FULL_RANK_ROOT, find
 from ..problem.vocabulary import Backend, Descriptor, Dtype, State
 from . import features, repeated, waiting
+from .claims import Distance
 from .examples import Example, Question, ask, examples
 from .features import Array
-from .laws import LAWS, NORMALIZED, ON_ORDINARY, Distance
+from .laws import LAWS, ON_ORDINARY
 from .laws_of_describe import LAWS_OF_DESCRIBE, READY, TWO_STREAMS, UPPER
+from .laws_of_norms import NORMALIZED
 
 # Each law is tried on these; the tests try many more.
 LAW_FEATURES = ("rectified", "n>d")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,46 +21,9 @@ from ..pooling import values
 from ..problem.hashing import Hashes, hashes
 from ..problem.vocabulary import Dtype
 from . import tolerance
-from .features import Array, representable
-
-BOTH_SIDES = 2.0
-
-
-class Distance(NamedTuple):
-    """A law on some features: the distance from holding, and what rounding allows."""
-
-    error: float
-    allowed: float
-
-
-class Run(Protocol):
-    """Calls the route under test; ``arrays`` by name, in the order of the operation's arguments.
-
-    order      1 or 2
-    describe   the same backend and route by ``demopool.describe``, of one or two streams
-    """
-
-    @property
-    def order(self) -> int: ...
-
-    def __call__(self, X: Array, a: Array | None = None, **options: Any) -> Array: ...
-
-    def describe(self, *streams: Array, **options: Any) -> Array: ...
-
-
-Law = Callable[[Run, Array, str], Distance]
-
-
-def distance(found: Array, wanted: Array, allowed: Array, *, entrywise: bool = False) -> Distance:
-    """Relative to the largest entry, or to every entry."""
-    if entrywise:
-        scale = np.where(wanted != 0, np.abs(wanted), 1.0)
-        error = float((np.abs(found - wanted) / scale).max(initial=0.0))
-    else:
-        largest = float(np.abs(wanted).max(initial=0.0))
-        error = float(np.abs(found - wanted).max(initial=0.0)) / (largest or 1.0)
-    return Distance(error, BOTH_SIDES * float(np.max(allowed, initial=0.0)))
-
+from .claims import BOTH_SIDES, Distance, Law, Run, distance, excess
+from .features import Array
+from .laws_of_norms import LAWS_OF_NORMALIZE, NORMALIZED, pooled_and_normalized
 
 # --- weights ---
 
@@ -269,84 +232,6 @@ def _given_the_matrix(law: Law) -> Law:
     return lambda run, X, dtype: law(_OnFeatures(run, dtype), X, dtype)
 
 
-def _unit_length(run: Run, X: Array, dtype: str) -> Distance:
-    v = X.reshape(-1)
-    length = float(np.sqrt((run(v).astype(np.float64) ** 2).sum()))
-    return Distance(
-        abs(length - (1.0 if v.any() else 0.0)), float(_normalize_allowed(X, None, dtype))
-    )
-
-
-def _scale_free(run: Run, X: Array, dtype: str) -> Distance:
-    """Also of what features far from 1 are pooled to, which half precision cannot hold."""
-    v = X.reshape(-1)
-    far = () if Dtype(dtype).is_half else _far_from_one(v, dtype, 2 * _FAR)
-    allowed = _normalize_allowed(X, None, dtype)
-    claims = [
-        distance(run(scaled, kind=kind), run(v, kind=kind), allowed)
-        for kind in ("signed-sqrt-l2", "l2")
-        for scaled in ((v * 4).astype(X.dtype), *far)
-    ]
-    return max(claims, key=excess)
-
-
-_FAR, _FAR_IN_HALF = 40, 10
-"""Powers of two: about 1e12, the scale of features that every kernel takes, and 1e3."""
-
-
-def _far_from_one(X: Array, dtype: str, bits: int) -> tuple[Array, Array]:
-    """X with its largest value brought to ``2**bits``, and to the inverse of that."""
-    own = int(np.frexp(np.abs(X).max(initial=0.0))[1])
-    large, small = (np.ldexp(X, exponent - own) for exponent in (bits, -bits))
-    return representable(large, dtype), representable(small, dtype)
-
-
-NORMALIZED = "pooled and normalised at once"
-"""A law only of backends that have ``pools_normalized``."""
-
-# Features enough for several tiles of any kernel, and few of them: tiles are what matters here.
-_ROWS, _SIDE = 9, 150
-
-
-def _pooled_and_normalized(run: Run, X: Array, dtype: str) -> Distance:
-    """As if it were pooled first; of one image, and of several, which may go another way; and of
-    features whose pooled values have squares out of the range of float32."""
-    wide = np.resize(X, (_ROWS, _SIDE))
-    far = _far_from_one(wide, dtype, _FAR_IN_HALF if Dtype(dtype).is_half else _FAR)
-    claims = []
-    for given in (
-        wide[np.newaxis],
-        np.stack([wide, wide[::-1]]),
-        far[0][np.newaxis],
-        np.stack(far),
-    ):
-        pooled = run(given)
-        for kind in ("signed-sqrt-l2", "l2"):
-            found = run(given, norm=kind)
-            if (found != found.swapaxes(-1, -2)).any():
-                return Distance(float(np.abs(found - found.swapaxes(-1, -2)).max()), 0.0)
-            claims += [
-                _normalized(one, A, kind, pool_allowed(image, A, dtype), dtype)
-                for one, A, image in zip(found, pooled, given, strict=True)
-            ]
-    return max(claims, key=excess)
-
-
-def _normalized(found: Array, A: Array, kind: str, pooled: Array, dtype: str) -> Distance:
-    """Of a matrix that was ``pooled`` twice, with so much error. Roots are squared again: they make
-    much of the rounding of small entries."""
-    found, wanted = found.astype(np.float64), reference.normalize(A, axes=2, kind=kind)
-    power = 2
-    if kind == "signed-sqrt-l2":
-        found, wanted, power = found * np.abs(found), wanted * np.abs(wanted), 1
-    # The norm of errors that are all as large as may be, over that of A.
-    sizes = np.abs(A.astype(np.float64))
-    norm = (sizes**power).sum() ** (1 / power)
-    errors = A.size ** (1 / power) * sizes.max() / (norm or 1.0)
-    allowed = pooled * (1 + errors) + 2 * tolerance.for_normalize(dtype, A.size)
-    return distance(found, wanted, allowed)
-
-
 # --- tolerances by operation ---
 
 
@@ -370,10 +255,6 @@ def power_sketch_allowed(X: Array, wanted: Array, dtype: str) -> Array:
     )
 
 
-def _normalize_allowed(X: Array, wanted: Array | None, dtype: str) -> Array:
-    return tolerance.for_normalize(dtype, X.size)
-
-
 LAWS: dict[str, dict[str, Law]] = {
     "weights": {
         "row permutation": _permuted_weights,
@@ -390,7 +271,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "batch equals loop": _batch_equals_loop(pool_allowed),
         "symmetric": _symmetric,
         "positive semi-definite": _positive(pool_allowed),
-        NORMALIZED: _pooled_and_normalized,
+        NORMALIZED: pooled_and_normalized,
     },
     "sketch": {
         "unbiased kernel estimate": _kernel_estimate,
@@ -421,10 +302,7 @@ LAWS: dict[str, dict[str, Law]] = {
         "zero padding": _zero_padded(power_sketch_allowed, k=16),
         "batch equals loop": _batch_equals_loop(power_sketch_allowed, k=16),
     },
-    "normalize": {
-        "unit length": _unit_length,
-        "scale free": _scale_free,
-    },
+    "normalize": LAWS_OF_NORMALIZE,
 }
 
 
@@ -440,7 +318,3 @@ def _with_hashes(X: Array, options: dict[str, Any]) -> dict[str, Any]:
 
 def _result_type(X: Array) -> Any:
     return Dtype(X.dtype.name).result
-
-
-def excess(claim: Distance) -> float:
-    return claim.error / claim.allowed if claim.allowed else claim.error

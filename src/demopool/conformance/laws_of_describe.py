@@ -15,18 +15,9 @@ import numpy as np
 from .. import reference
 from ..problem.hashing import hashes
 from . import tolerance
+from .claims import Distance, Law, Run, distance, excess
 from .features import Array
-from .laws import (
-    Distance,
-    Law,
-    Run,
-    distance,
-    excess,
-    pool_allowed,
-    power_allowed,
-    power_sketch_allowed,
-    sketch_allowed,
-)
+from .laws import pool_allowed, power_allowed, power_sketch_allowed, sketch_allowed
 
 ROWS = 8
 """A power of two: the mean of so many small whole numbers is exact in every dtype."""
