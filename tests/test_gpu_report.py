@@ -23,6 +23,7 @@ from demopool import ptx
 from demopool.commands import cli
 from demopool.contract import registry
 from demopool.gpu_report import clocks, collecting, counts, external, findings, page
+from demopool.gpu_report.building import Built
 from demopool.gpu_report.kept import Kept
 from demopool.machine import gpu
 from demopool.machine.limits import Limits
@@ -71,6 +72,26 @@ def test_a_gpu_is_checked_raced_and_profiled_and_the_second_run_only_reads(tmp_p
     again = _run(environment, *arguments)
     assert json.loads(again.stdout)["races"] == found["races"]
     assert Path(environment["LOADED"]).read_text() == loaded, "something was done twice"
+
+
+@pytest.mark.parametrize(
+    ("cell", "raced", "sanitized", "conforms"),
+    [
+        ("ok", "ok", "ok", True),
+        ("unsupported", "unsupported", "timeout", True),
+        ("ok", "out-of-memory", "ok", True),
+        ("wrong", "ok", "ok", False),
+        ("ok", "wrong", "ok", False),
+        ("ok", "error", "ok", False),
+        ("ok", "ok", "wrong", False),
+    ],
+)
+def test_anything_wrong_is_said_by_the_exit_code(
+    cell: str, raced: str, sanitized: str, conforms: bool
+) -> None:
+    races = [{"candidates": [{"state": raced}]}]
+    found = {"cells": [{"state": cell}], "races": races, "sanitizer": [{"state": sanitized}]}
+    assert Built((Path(), Path()), (), found).conforms == conforms
 
 
 INTERRUPTED = """

@@ -182,7 +182,7 @@ class Implementation(ABC):
         self.synchronize()
 
     # What the clock and the memory meter ask. A backend on the host has nothing to add; one on a
-    # device of its own overrides the first four (measurement/device.py says what each must do).
+    # device of its own overrides the first four (contract/device.py says what each must do).
 
     gpu_index: int | None = None
 

@@ -32,9 +32,15 @@ class Built:
 
     @property
     def conforms(self) -> bool:
-        states = {row["state"] for row in self.found["cells"]}
-        clean = all(row["state"] != "wrong" for row in self.found["sanitizer"])
-        return states <= {"ok", "unsupported"} and clean
+        """Whether nothing is wrong: no cell, nothing that was raced, nothing a sanitizer saw."""
+        cells = {row["state"] for row in self.found["cells"]}
+        raced = {row["state"] for race in self.found["races"] for row in race["candidates"]}
+        sanitized = {row["state"] for row in self.found["sanitizer"]}
+        return (
+            cells <= {"ok", "unsupported"}
+            and raced.isdisjoint({"wrong", "error"})
+            and "wrong" not in sanitized
+        )
 
 
 def build(plan: Plan, folder: Path, *, fresh: bool, progress: Progress) -> Built:

@@ -24,9 +24,10 @@ Found = dict[str, Any]
 
 _HOW = (
     "Times are of whole calls with data on the device, checks included, after a warm-up: the "
-    "median over rounds of the lowest call in a round. The roofline is the least that the route "
-    "must do, by the cost model, at the speed that this GPU reached in float32: matrix products by "
-    "torch or CuPy without TF32, and copies. Routes by TF32 have none, because the speed of its "
+    "median over rounds of the lowest call in a round. The roofline is the longer of two "
+    "times: the route's operations, counted by the cost model, and its least bytes, at the speed "
+    "that this GPU reached in float32 in matrix products by torch or CuPy without TF32, and in "
+    "copies. Routes by TF32 have none, because the speed of its "
     "products is not measured, and neither have decompositions, whose operations are not counted "
     "exactly. Clocks are what NVML said during a race. Counts are from executing the kernels' PTX "
     "on the CPU: they are work, not time, and the same on every machine."
