@@ -80,7 +80,7 @@ class Interpreted(Implementation):
         return array.to(getattr(torch, dtype))
 
     def packed(self, X: Tensor) -> Tensor:
-        return X.contiguous()
+        return _readable(X)
 
     def row_magnitudes(self, X: Tensor) -> NDArray[Any]:
         return self.to_numpy(torch.linalg.vector_norm(X, torch.inf, dim=-1))
