@@ -61,10 +61,7 @@ SURVIVORS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "__int_as_float((exponent + 127) << 23)": (_LAST_BIT,),
             "for (unsigned part = 0; part < count; ++part)": ("of no parts, which nobody has",),
         },
-        "from_triangle": {
-            "total += at.second + c <= row": ("above the diagonal, where there are zeros",),
-            "const float root = __fsqrt_rn": (_MENDED,),
-        },
+        "from_triangle": {"while (row * (row + 1) / 2 > tile) --row": (_MENDED,)},
         "gram": {
             "for (unsigned i = 0; i < SIDE<T>; ++i)": ("the same parameter, which is read twice",),
             "kind == RECTIFY && product < T(0)": (_ZERO,),
