@@ -93,7 +93,8 @@ def test_memory_that_a_library_takes_after_it_has_returned_is_seen() -> None:
     device, made = Later(), []
 
     def run() -> Any:
-        made.append(Later.Result(8_000_000, 30_000_000))
+        # Beyond 32 MiB each, memory is new: what was freed before may still be resident.
+        made.append(Later.Result(40_000_000, 60_000_000))
         return made[-1]
 
     job = Job(run, run, np.asarray, device)  # type: ignore[arg-type]
@@ -101,5 +102,5 @@ def test_memory_that_a_library_takes_after_it_has_returned_is_seen() -> None:
     assert of_job is not None
     found = of_job(Trial(job, lambda: None)).value
     assert found is not None
-    assert 37e6 < found < 60e6
+    assert 99e6 < found < 130e6
     assert not any(one.thread.is_alive() for one in made)  # the warm-up was waited for as well
