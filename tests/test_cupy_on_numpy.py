@@ -13,6 +13,7 @@ from typing import Any
 import cupy_on_numpy as stand_in
 import numpy as np
 import pytest
+from gpu.arrays import WithGradient
 from gpu.arrays import random as _features
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -160,11 +161,6 @@ def test_arrays_that_are_not_on_a_gpu_are_not_ours(ops: Operations) -> None:
 
 
 def test_a_tensor_that_requires_grad_is_refused_with_a_sentence(ops: Operations) -> None:
-    class WithGradient:
-        @property
-        def __cuda_array_interface__(self) -> Any:
-            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
-
     with pytest.raises(InvalidInput, match="requires grad"):
         ops.weights(WithGradient())
 

@@ -11,6 +11,7 @@ from typing import Any
 import numba_on_numpy as stand_in
 import numpy as np
 import pytest
+from gpu.arrays import WithGradient
 from gpu.arrays import random as _features
 
 pytest.importorskip("numba.cuda")
@@ -87,11 +88,6 @@ def test_the_gpu_of_an_array_is_known(ops: Operations, device: int) -> None:
 
 
 def test_a_tensor_that_requires_grad_is_refused_with_a_sentence(ops: Operations) -> None:
-    class WithGradient:
-        @property
-        def __cuda_array_interface__(self) -> Any:
-            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
-
     with pytest.raises(InvalidInput, match="requires grad"):
         ops.weights(WithGradient())
 

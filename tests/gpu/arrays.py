@@ -118,3 +118,11 @@ DESCRIPTORS: list[tuple[Array, int]] = [
     (counting(2, 21) * f32(0.125), 2),
 ]
 """To be normalised, with the power that is summed: 1 for the signed square root, 2 without it."""
+
+
+class WithGradient:
+    """A tensor of torch on a GPU that requires grad."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
